@@ -112,3 +112,36 @@ def test_a_json_file_that_is_the_checkpoint_is_refused_first(tmp_path):
     names = ("--out", tmp_path / "model", "--checkpoint", same, "--json", same)
     assert_refused(run("fit", log, *OPTIONS, *names), "--checkpoint and --json are both")
     assert [file.name for file in tmp_path.iterdir()] == ["log.parquet"]
+
+
+@pytest.mark.parametrize("options", [(), ("--force",)])
+def test_no_output_replaces_what_the_command_reads(options, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    log = write_table(make_rows(12, 8), tmp_path / "log.parquet")
+    (tmp_path / "parts").mkdir()
+    write_table(make_rows(12, 8), tmp_path / "parts" / "0.parquet")
+    (tmp_path / "link.parquet").symlink_to(log)
+    assert run("fit", log, *OPTIONS, "--out", "model").code == 0
+    commands = [
+        ("diagnose", log, *OPTIONS, "--json", log),
+        ("diagnose", log, *OPTIONS, "--json", "./parts/../log.parquet"),
+        ("diagnose", "link.parquet", *OPTIONS, "--json", log),
+        ("diagnose", "*.parquet", *OPTIONS, "--json", log),
+        ("diagnose", "parts", *OPTIONS, "--json", "parts/0.parquet"),
+        ("fit", log, *OPTIONS, "--out", "other", "--report", log),
+        ("act", "policy", "--states", log, "--out", log),
+        ("plan", "model", "--reward", "linear:x0=1", "--out", "model"),
+        ("table", "model", "--out", "model/model.json"),
+    ]
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for command in commands:
+        assert_refused(run(*command, *options), "is what the command reads")
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_model_may_be_updated_in_place(tmp_path):
+    log = write_table(make_rows(12, 8), tmp_path / "log.parquet")
+    more = write_table(make_rows(12, 8, seed=1), tmp_path / "more.parquet")
+    assert run("fit", log, *OPTIONS, "--out", tmp_path / "model").code == 0
+    options = ("--out", tmp_path / "model", "--force")
+    assert run("update", tmp_path / "model", more, *options).code == 0

@@ -69,6 +69,17 @@ def test_a_policy_acts_by_the_names_of_levels(folder):
     assert out.read_text().splitlines()[0].replace('"', "") == "vital,sex,drug"
 
 
+def test_decisions_stand_beside_whose_they_are(folder):
+    rows = {"patient": ["P7", "P8"], "sex": ["m", "f"], "vital": ["good", "bad"], "drug": ["", "B"]}
+    states = write_table(rows, folder / "patients.csv")
+    out = folder / "orders.csv"
+    assert run("act", folder / "policy", "--states", states, "--out", out).code == 0
+    lines = [line.replace('"', "") for line in out.read_text().splitlines()]
+    assert lines[0] == "patient,vital,sex,drug"
+    assert [line.split(",")[0] for line in lines[1:]] == ["P7", "P8"]
+    assert lines[2] == "P8,bad,f,A"
+
+
 @pytest.mark.usefixtures("few_episodes")
 def test_its_value_knows_the_end(folder):
     facts = folder / "value.json"

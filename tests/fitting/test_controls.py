@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ivvi
-from helpers import assert_refused, run, write_table
+from helpers import assert_refused, make_rows, run, write_table
 from ivvi.fitting.partialling import folds_of
 
 sklearn = pytest.importorskip("sklearn")
@@ -348,3 +348,10 @@ def test_the_shell_takes_words_and_learners_of_ones_own(tmp_path, monkeypatch):
         "the model has no states",
     )
     ivvi.load_fit(tmp_path / "model-eady")  # which imports nothing of one's own
+
+
+def test_a_control_that_is_no_state_may_change_within_episodes():
+    rows = make_rows(30, 10)
+    rows["c0"] = np.random.default_rng(3).normal(size=len(rows["x0"]))
+    fit = ivvi.fit(rows, controls="c0")
+    assert fit.partialled.controls == ("c0",)

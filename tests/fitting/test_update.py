@@ -176,9 +176,38 @@ def test_features_that_were_fitted_stay_as_they_are(halves, tmp_path):
 def test_tables_in_memory_have_no_hash(tmp_path):
     rows = make_rows(40, 20)
     estimate(read_logs(rows)).save(tmp_path / "model")
-    found = update(tmp_path / "model", rows)
+    found = update(tmp_path / "model", rows, again=True)
     assert found.moments.n == 2 * 760
     assert found.shard.files == ()
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_an_export_that_holds_the_old_rows_too_is_refused(halves, shuffled, tmp_path):
+    whole, old, new = halves
+    fit(old, tmp_path / "model")
+    before = (tmp_path / "model" / "model.npz").read_bytes()
+    if shuffled:
+        table = pq.read_table(whole)
+        table = table.take(np.random.default_rng(0).permutation(table.num_rows))
+        pq.write_table(table, whole)
+    result = run("update", tmp_path / "model", whole)
+    assert_refused(result, "285 of the 285 that it keeps stand there again", "--again")
+    assert (tmp_path / "model" / "model.npz").read_bytes() == before
+    assert run("update", tmp_path / "model", new).code == 0
+    assert_refused(run("update", tmp_path / "model", whole), "repeats rows")
+    assert run("update", tmp_path / "model", whole, "--again").code == 0
+
+
+def test_rows_of_few_values_may_come_again():
+    rng = np.random.default_rng(0)
+    logs = []
+    for _ in range(2):
+        rows = {name: rng.integers(0, 3, 4000) * 1.0 for name in ("x0", "a0", "z0")}
+        rows["a0"] = np.round(rows["z0"] + rng.integers(0, 2, 4000))
+        rows |= {"episode": np.arange(4000) // 4, "step": np.arange(4000) % 4}
+        logs.append(read_logs(rows))
+    found = update(estimate(logs[0], se="unadjusted"), logs[1])
+    assert found.moments.n == 6000
 
 
 def test_missing_rows_are_dropped_when_asked(halves, tmp_path):

@@ -228,6 +228,10 @@ ONE_DECISION = {"state": "x", "action": "a", "instrument": "z", "reward": "y"}
         ("x", lambda v: f"${1000 * v:,.0f}", r"with the sign '\$'; expected numbers"),
         ("x", lambda v: f"{abs(5000 * v) + 2000:,.1f}", "with commas between thousands"),
         ("y", lambda v: f"{v:.2f} EUR", "with the sign 'EUR'; expected numbers"),
+        ("x", lambda v: f"{v:.2f} mg", "with the sign 'mg'; expected numbers"),
+        ("x", lambda v: f"{abs(v):.2f}mg/kg", "with the sign 'mg/kg'; expected numbers"),
+        ("x", lambda v: f"\u2212{abs(v):.2f}", "with a minus that is no hyphen"),
+        ("x", lambda v: f"1\u202f{100 + abs(v):.2f}", "with blanks between its digits"),
     ],
 )
 def test_numbers_in_other_words_are_shown_with_their_row(

@@ -3,6 +3,7 @@
 import decimal
 import os
 import uuid
+import warnings
 
 import duckdb
 import numpy as np
@@ -16,6 +17,7 @@ from ivvi import read_logs
 from ivvi.errors import ColumnError, DataError, FileError, InputError, MissingError
 from ivvi.logs import Counts
 from ivvi.logs import parquet_files as parquet
+from ivvi.logs.readers import open_table
 
 COLUMNS = make_rows(episodes=5, horizon=7)
 SHUFFLED = np.random.default_rng(1).permutation(35)
@@ -440,3 +442,20 @@ def test_other_files_are_refused_with_the_way_to_convert_them(tmp_path, ending, 
     file.write_bytes(b"whatever this is")
     with pytest.raises(FileError, match=way):
         read_logs(file, **ROLES)
+
+
+def test_columns_of_a_frame_may_be_numbers():
+    rows = make_rows(10, 6)
+    frame = pd.DataFrame(rows).rename(columns={"x0": 0, "a0": 1})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        log = read_logs(frame, state=[0, "x1"], action=1, instrument="z0")
+    assert log.roles.state == ("0", "x1")
+    assert log.roles.action == ("1",)
+
+
+def test_numbers_and_words_in_one_column_make_no_noise():
+    frame = pd.DataFrame({"x": [1.0, "unknown"], "name": ["a", "b"]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert open_table(frame).schema.field("x").type in (pa.string(), pa.large_string())

@@ -391,3 +391,14 @@ def test_values_are_numbered_as_they_are_met_whatever_they_are(seed):
             expected = [known.setdefault(value, len(known)) for value in column.to_pylist()]
             assert numbers.of(column).tolist() == expected
             assert (len(numbers), numbers.values) == (len(known), tuple(known))
+
+
+@pytest.mark.parametrize("shift", [0.0, 3.0])
+@pytest.mark.parametrize("factor", [1000.0, -0.1])
+def test_an_instrument_that_is_a_multiple_of_an_action_is_refused(factor, shift):
+    rows = make_rows()
+    rows["z0"] = shift + factor * rows["a0"]
+    with pytest.raises(DataError, match="'a0' in every row, or a multiple of it"):
+        read_logs(rows).to_batch()
+    rows["z0"][7] += 1e-3
+    assert len(read_logs(rows).to_batch())

@@ -68,8 +68,10 @@ def checked_output(path: str | os.PathLike[str], *, force: bool = False) -> Path
             pass
     except OSError as error:
         raise FileError(f"{target} cannot be written: {error.strerror or error}") from error
-    except ValueError as error:  # a null byte
-        raise FileError(f"{str(target)!r} is no name of a file: {error}") from error
+    except ValueError as error:
+        if isinstance(error, FileError):
+            raise
+        raise FileError(f"{str(target)!r} is no name of a file: {error}") from error  # a null byte
     return target
 
 

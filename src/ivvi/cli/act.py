@@ -29,7 +29,9 @@ def act(  # noqa: PLR0913
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="File for the states with their actions, .parquet or .csv."),
+        typer.Option(
+            help="File for the table of states with the actions beside it, .parquet or .csv."
+        ),
     ] = None,
     model: Annotated[
         Path | None,
@@ -95,7 +97,7 @@ def act(  # noqa: PLR0913
     say(brief.text, quiet=json == "-", aside=True)
     if out is not None:
         columns = decode_rows(x, names.state, names.coded) | columns
-        _write(columns, out, force=force)
+        _write(_beside(states, columns) | columns, out, force=force)
         say(f"{out}: {len(x):,} states with their actions", quiet=json == "-")
     elif json != "-":
         table = csv.writer(sys.stdout, lineterminator="\n")
@@ -105,6 +107,17 @@ def act(  # noqa: PLR0913
             [value if isinstance(value, str) else f"{value:.10g}" for value in row] for row in rows
         )
     emit_json(facts, json, force=force)
+
+
+def _beside(states: Path | None, made: dict[str, Any]) -> dict[str, Any]:
+    """Return the other columns of the table of states, such as whose they are."""
+    from ivvi.cli.read_numbers import read_rows
+    from ivvi.logs.readers import open_table
+
+    if states is None:
+        return {}
+    others = [name for name in open_table(str(states)).schema.names if name not in made]
+    return read_rows(states, tuple(others)) if others else {}
 
 
 def _check_out(out: Path | None, *, force: bool) -> None:

@@ -18,6 +18,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from ivvi.cli.own_inputs import check_inputs_are_kept
 from ivvi.cli.terminal import peak_memory, steps_shown
 from ivvi.errors import InputError, check_seed
 from ivvi.words import FEATURES, STANDARD_ERRORS, listed
@@ -342,6 +343,7 @@ def as_command(verb: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(verb)
     def run(*, verbose: bool = False, **options: Any) -> None:
         _check_numbers(options)
+        check_inputs_are_kept(verb.__name__, options)
         for name, group in groups.items():
             options[name] = group(**{f.name: options.pop(f.name) for f in fields(group)})
         if not verbose:

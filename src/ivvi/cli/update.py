@@ -19,7 +19,7 @@ def update(  # noqa: PLR0913
         Path | None, typer.Option(help="Folder for the new model. [default: replace the old one]")
     ] = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Add a file even if its rows are in the model already.")
+        bool, typer.Option("--again", help="Add rows even if they are in the model already.")
     ] = False,
     cluster: Annotated[
         str | None, typer.Option(help="Column to cluster by. [default: what the model keeps]")

@@ -1,4 +1,4 @@
-"""What the rows of a log make one doubt: codes read as numbers, gaps of steps, copies of rows.
+"""What the rows of a log make one doubt: states known too late, codes, gaps of steps, copies.
 
 Each doubt is a sentence that names the column, what was seen, and the remedy.
 """
@@ -9,6 +9,7 @@ import numpy as np
 
 from ivvi.categories import levels_alike
 from ivvi.diagnostics.category_codes import category_codes
+from ivvi.diagnostics.leaks import leaks
 from ivvi.logs import Batch, Counts, Log, Roles
 from ivvi.logs.missing_codes import missing_codes
 
@@ -31,7 +32,8 @@ def data_doubts(log: Log, head: Batch, counts: Counts, *, linear: bool) -> tuple
     head = head.first(MOST_ROWS)
     missing = missing_codes(head, log.roles)
     codes = category_codes(head, log.roles) if linear else []
-    named = [one.warning for one in missing[:MOST]] + [one.warning for one in codes[:MOST]]
+    late = leaks(head, log.roles)
+    named = [one.warning for found in (late, missing, codes) for one in found[:MOST]]
     texts = (
         *named,
         *levels_alike(log.roles.categories),
@@ -49,7 +51,7 @@ def lost_in_gaps(log: Log, counts: Counts) -> str:
     if made or lost <= MANY_GAPS * (lost + counts.transitions):
         return ""
     steps = _first_steps(log)
-    examples = ", ".join(f"{step:g}" for step in steps[:6])
+    examples = ", ".join(f"{step:.15g}" for step in steps[:6])
     remedy = "--context dt (context='dt'), which takes the time to the next row along"
     if (word := _as_dates(steps)) is not None:
         remedy = f"that they are dates, --date-format {word} (date_format={word!r})"

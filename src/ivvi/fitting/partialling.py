@@ -192,7 +192,7 @@ def _with_controls(log: Log, controls: Columns) -> tuple[tuple[str, ...], Log]:
     more = tuple(name for name in names if name not in roles.state)
     if not more:
         return names, log
-    carried = (*roles.carried, *((name, name) for name in more))
+    carried = (*roles.carried, *((name, "") for name in more))  # they may change
     read = replace(roles, state=roles.state + more, carried=carried)
     return names, Log(log.table, read, drop_missing=log.drop_missing, notes=log.notes)
 

@@ -7,15 +7,22 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from ivvi.errors import DataError, InputError, IvviWarning
 from ivvi.estimators import GMM, StandardErrors
 from ivvi.estimators.registry import method_for_moments
 from ivvi.features.design import Design
 from ivvi.fitting import Fit, estimate
 from ivvi.logs import Log
+from ivvi.logs.batch import Floats
 from ivvi.logs.log import Progress
+from ivvi.logs.sample import Sample
 from ivvi.moments import compute_moments
 from ivvi.moments.shard import Shard, check_same, hashes, open_like
+
+FEWEST_AGAIN, DISTINCT = 5, 0.98
+"""Rows of the model that stand in a new log by no chance, if so many of its rows differ."""
 
 
 def update(
@@ -38,7 +45,7 @@ def update(
     logs
         A `Log`, or a source that is opened with the columns of the model.
     again
-        Accept a file whose rows are in the model already.
+        Accept a file, or rows, that are in the model already.
     cluster
         The column to cluster by, of which the model must keep the moments; by default that
         whose it keeps.
@@ -72,6 +79,8 @@ def update(
             raise DataError(
                 f"{file} is in {place} already (same content); add it again with again (--again)"
             )
+    if old.sample is not None and not again:
+        _check_new(log, old.sample, place)
     by = _kept_by(shard, StandardErrors(cluster=cluster), place)
     also = next((block.by for block in shard.moments.others), None)
     named = [name for name in (by, also) if name and name != log.roles.step]
@@ -93,6 +102,33 @@ def update(
         episodes = (shard.counts.episodes, counts.episodes)
         sample = sample.pooled(log.sample(), sizes, episodes)
     return replace(_with_warning(new, old), sample=sample, choice=old.choice)
+
+
+def _check_new(log: Log, sample: Sample, place: str) -> None:
+    """Refuse a log in which rows stand that the model keeps: an export that begins anew each time.
+
+    Instruments are left out: those that are means (``loo:``) change with the other rows.
+    """
+    head = log.watched(None).head()
+    known, fresh = (np.column_stack([one.x, one.a, one.y]) for one in (sample, head))
+    different = len(np.unique(_keys(fresh)))
+    found = int(np.isin(np.unique(_keys(known)), _keys(fresh)).sum())
+    if found < FEWEST_AGAIN or different < DISTINCT * len(fresh):
+        return
+    raise DataError(
+        f"{log.label} repeats rows that are in {place} already: {found:,} of the {len(known):,} "
+        "that it keeps stand there again, and would count twice; give the new rows alone (such as "
+        "--where \"date >= '2024-02-01'\"), fit all rows anew, or add them again with again "
+        "(--again)"
+    )
+
+
+def _keys(rows: Floats) -> Floats:
+    """Return a number for each row (n, d), the same for the same values, whatever stands beside."""
+    factors, keys = np.random.default_rng(0).normal(size=len(rows.T)), np.zeros(len(rows))
+    for factor, column in zip(factors.tolist(), rows.T, strict=True):
+        keys += factor * column
+    return keys
 
 
 def _kept_by(shard: Shard, requested: StandardErrors, place: str) -> str:

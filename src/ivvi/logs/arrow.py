@@ -247,7 +247,21 @@ def check_numeric(schema: pa.Schema, names: Sequence[str], label: str) -> None:
             or pa.types.is_decimal(kind)
             or pa.types.is_null(kind)
         ):
-            raise ColumnError(f"column {name!r} of {label} holds {kind}; expected numbers")
+            raise ColumnError(f"column {name!r} of {label} holds {_instead(kind)}")
+
+
+def _instead(kind: pa.DataType) -> str:
+    """Say what a column that cannot be numbers holds, and what to do."""
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return "text that is not UTF-8 (Latin-1, perhaps); save the file as UTF-8"
+    if pa.types.is_duration(kind):
+        return f"{kind}; expected numbers: divide it by a unit, such as pandas.Timedelta('1h')"
+    if pa.types.is_temporal(kind):
+        return (
+            f"{kind}; expected numbers: a date is read as the step alone (--step), elsewhere write "
+            "the number that it stands for, such as an age, a year or days since the first row"
+        )
+    return f"{kind}; expected numbers"
 
 
 def check_keys(schema: pa.Schema, names: Sequence[str], label: str) -> None:

@@ -56,7 +56,7 @@ def with_conventions(schema: Schema, available: Sequence[str], left_out: Sequenc
     for field in fields(schema):
         value = getattr(schema, field.name)
         if value and field.name not in (*SETTINGS, "categorical", "weight_kind"):
-            own = _without_made(value, available)
+            own = without_made(value, available)
             named |= set(match_columns(own, available, field.name.replace("_", "-")))
     taken: dict[str, Any] = {}
     for role, letter, absent in zip(
@@ -71,7 +71,7 @@ def with_conventions(schema: Schema, available: Sequence[str], left_out: Sequenc
     return replace(schema, **taken)
 
 
-def _without_made(value: Columns, available: Sequence[str]) -> Columns:
+def without_made(value: Columns, available: Sequence[str]) -> Columns:
     """Leave out words for columns that are still to be made: ``loo:doctor``, ``dt``."""
     if isinstance(value, str):
         value = [value] if value in available else [part.strip() for part in value.split(",")]

@@ -21,6 +21,10 @@ from ivvi.logs.schema import Roles
 from ivvi.logs.table import BatchSource
 
 Columns = dict[str, NDArray[Any]]
+ROUNDING = 1e-12
+"""Share by which a multiple of a column may differ from it."""
+FEWEST = 20
+"""Rows that lie on a line by no chance."""
 
 
 def absent_values(block: pa.RecordBatch, roles: Roles) -> dict[str, Bools]:
@@ -146,7 +150,7 @@ def fact_error(
 
 
 class CopyWatch:
-    """Notices an instrument column that equals a state or action column in every row.
+    """Notices an instrument that equals a state or action in every row, or a multiple of it.
 
     Such a column would not fail by itself: an instrument equal to the action turns the
     estimate into confounded least squares without a word. Each pair is compared until
@@ -158,24 +162,38 @@ class CopyWatch:
         self._others = roles.state + roles.action
         pairs = itertools.product(range(len(roles.instrument)), range(len(self._others)))
         self._alike = list(pairs if alike is None else alike)
+        self._lines: dict[tuple[int, int], tuple[float, float]] = {}
+        self._rows = 0
 
     @property
     def alike(self) -> tuple[tuple[int, int], ...]:
-        """Pairs (instrument, other column) that have been equal so far."""
-        return tuple(self._alike)
+        """Pairs (instrument, other column) that have been alike so far; few rows lie on a line."""
+        few = self._lines if self._rows < FEWEST else {}
+        return tuple(pair for pair in self._alike if pair not in few)
 
     def look(self, batch: Batch) -> None:
         """Compare the pairs that have been equal so far."""
         if not self._alike:
             return
+        self._rows += len(batch)
         d_x = batch.x.shape[1]
         columns = [batch.x[:, i] for i in range(d_x)]
         columns += [batch.a[:, i] for i in range(batch.a.shape[1])]
         self._alike = [
-            (j, i)
-            for j, i in self._alike
-            if batch.z[0, j] == columns[i][0] and np.array_equal(batch.z[:, j], columns[i])
+            (j, i) for j, i in self._alike if self._agrees((j, i), batch.z[:, j], columns[i])
         ]
+
+    def _agrees(self, pair: tuple[int, int], z: Floats, other: Floats) -> bool:
+        """Tell whether an instrument is still a copy, or as before c + d times an action."""
+        if pair not in self._lines and z[0] == other[0] and np.array_equal(z, other):
+            return True
+        if pair[1] < len(self._roles.state):
+            return False
+        line = self._lines.get(pair) or _line(z, other)
+        if line is None or not _lies_on(z, other, line):
+            return False
+        self._lines[pair] = line
+        return True
 
     def check(self) -> None:
         """Refuse what stayed equal over the whole pass."""
@@ -184,8 +202,28 @@ class CopyWatch:
             role = "state" if i < len(self._roles.state) else "action"
             raise DataError(
                 f"instrument column {self._roles.instrument[j]!r} equals the {role} column "
-                f"{self._others[i]!r} in every row; an instrument must be a variable of its own"
+                f"{self._others[i]!r} in every row, or a multiple of it; an instrument must be a "
+                "variable of its own"
             )
+
+
+def _line(z: Floats, a: Floats) -> tuple[float, float] | None:
+    """Return c and d of the line z = c + d a through two rows; None where a does not vary."""
+    low, high = int(a.argmin()), int(a.argmax())
+    if a[low] == a[high] or z[low] == z[high]:
+        return None
+    slope = float((z[high] - z[low]) / (a[high] - a[low]))
+    return float(z[low] - slope * a[low]), slope
+
+
+def _lies_on(z: Floats, a: Floats, line: tuple[float, float]) -> bool:
+    """Tell whether z = c + d a up to rounding; a few rows say no soon."""
+    c, d = line
+    for rows in (slice(8), slice(None)):
+        rest = np.abs(z[rows] - c - d * a[rows])
+        if (rest > ROUNDING * (np.abs(z[rows]) + abs(c) + np.abs(d * a[rows]))).any():
+            return False
+    return True
 
 
 def _read_whole(table: BatchSource, roles: Roles) -> Iterator[pa.RecordBatch]:
@@ -205,7 +243,8 @@ def _row_words(table: BatchSource, roles: Roles, block: pa.RecordBatch, at: int)
     """Tell a row by its episode and step as the user's file has them."""
     keys = {key: block.column(key)[at] for key in roles.keys}
     telling = telling_columns(table, roles)
-    for whole in table.batches([*keys, *telling], (), 1 << 16) if telling else ():
+    both = list(dict.fromkeys([*keys, *telling]))
+    for whole in table.batches(both, (), 1 << 16) if telling else ():
         same = [flags(pc.equal(whole.column(key), value)) for key, value in keys.items()]
         for row in np.flatnonzero(np.logical_and.reduce(same))[:1]:
             keys = {name: whole.column(name)[int(row)] for name in telling}
@@ -214,5 +253,7 @@ def _row_words(table: BatchSource, roles: Roles, block: pa.RecordBatch, at: int)
 
 
 def _own_name(name: str, roles: Roles) -> str:
-    """Return the column of the file that an indicator was made of."""
+    """Return the column of the file that an indicator, or a mean by group, was made of."""
+    if name in roles.instrument:
+        name = next((group for group in roles.groups if name.endswith(f"_by_{group}")), name)
     return next((c.column for c in roles.categories if name in c.names), name)

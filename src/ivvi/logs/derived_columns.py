@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 
 from ivvi.categories import CodedColumn
-from ivvi.errors import ColumnError, DataError, FileError, InputError
+from ivvi.errors import ColumnError, DataError, InputError
 from ivvi.logs.arrow import plain_type
 from ivvi.logs.column_patterns import match_columns
 from ivvi.logs.encoding import find_categories, is_text
@@ -33,6 +33,7 @@ from ivvi.logs.sorting import (
     ROWS,
     as_parquet,
     connected,
+    explained,
     quote,
     temporary_folder,
     text_of,
@@ -75,8 +76,9 @@ def windowed(table: BatchSource, schema: Schema) -> Windowed:
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
         db, rows = _opened(table, stack, folder)
-        plan.check(db, rows, table.label)
-        spacing, shared = plan.times.spacing(db, rows), plan.times.are_shared(db, rows)
+        with explained(table.label):
+            plan.check(db, rows, table.label)
+            spacing, shared = plan.times.spacing(db, rows), plan.times.are_shared(db, rows)
         made = _result(table, db, plan.query(rows), stack, folder)
         removed = plan.removed(db, rows, int(made.num_rows or 0))
     named = replace(
@@ -378,9 +380,7 @@ def _opened(table: BatchSource, stack: contextlib.ExitStack, folder: str) -> tup
 def _result(
     table: BatchSource, db: Any, query: str, stack: contextlib.ExitStack, folder: str
 ) -> BatchSource:
-    import duckdb  # heavy, and only few logs need it
-
-    try:
+    with explained(table.label):
         if isinstance(table, ArrowTable):
             result = ArrowTable(db.sql(query).to_arrow_table(), table.label, table.files)
             if not result.num_rows:
@@ -388,8 +388,6 @@ def _result(
             return result
         target = Path(folder) / "windows.parquet"
         db.execute(f"COPY ({query}) TO {text_of(target)} (FORMAT parquet, COMPRESSION snappy)")
-    except duckdb.Error as error:
-        raise FileError(f"{table.label} cannot be prepared: {error}") from error
     made = ParquetTable([target], table.label)
     if not made.num_rows:
         raise DataError(f"{table.label}: no row is left {_WHY}")

@@ -141,8 +141,18 @@ def _half_empty(table: BatchSource, name: str, level: str, empty: int, rows: int
     )
 
 
-NUMBER_SIGNS = r"(?:[$€£¥%]|\b(?:EUR|USD|GBP|CHF|JPY)\b)"
-"""Signs that stand beside a number: of currencies, and of percent."""
+UNITS = (
+    *("mg", "mcg", "µg", "ug", "kg", "ml", "dl", "mmol", "mmHg", "IU", "IE", "bpm", "cm", "mm"),
+    *("km", "hours?", "hrs?", "min", "minutes?", "sec", "seconds?", "days?", "weeks?", "months?"),
+    *("years?", "yrs?", "units?", "tablets?", "°C", "°F"),
+)
+NUMBER_SIGNS = (
+    r"(?:[$€£¥%]|\b(?:EUR|USD|GBP|CHF|JPY)\b"
+    rf"|(?<=[\d\s])(?i:{'|'.join(UNITS)})(?:/\w+)?\.?\s*$)"
+)
+"""Signs that stand beside a number: of currencies and of percent, and units after it."""
+MINUS, BLANKS = "\u2212", "\u00a0\u2007\u2009\u202f "
+"""A minus of typographers, and blanks that may stand between thousands."""
 COMMA, THOUSANDS = r"[-+]?(\d{1,3}(\.\d{3})+|\d*),\d+", r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?"
 """Numbers with a decimal comma, and with commas between thousands."""
 
@@ -150,11 +160,11 @@ COMMA, THOUSANDS = r"[-+]?(\d{1,3}(\.\d{3})+|\d*),\d+", r"[-+]?[1-9]\d{0,2}(,\d{
 def check_no_numbers(
     table: BatchSource, name: str, texts: Iterable[str], otherwise: str = ""
 ) -> None:
-    """Refuse text that is numbers with a decimal comma, a currency or commas between thousands.
+    """Refuse text that is numbers with a decimal comma, a unit or commas between thousands.
 
     `otherwise` says what else is expected.
     """
-    bare = {text: re.sub(NUMBER_SIGNS, "", text).replace(" ", "") for text in texts}
+    bare = {text: _bare(text) for text in texts}
     decimal = any(
         re.fullmatch(COMMA, one) and not re.fullmatch(THOUSANDS, one) for one in bare.values()
     )
@@ -164,12 +174,20 @@ def check_no_numbers(
         return
     sign = re.search(NUMBER_SIGNS, strange)
     what = "a decimal comma" if decimal else "commas between thousands"
-    what = f"the sign {sign[0]!r}" if sign else what
+    what = "blanks between its digits" if set(strange.strip()) & set(BLANKS) else what
+    what = "a minus that is no hyphen" if MINUS in strange else what
+    what = f"the sign {sign[0].strip()!r}" if sign else what
     raise ColumnError(
         f"column {name!r} of {table.label} holds text: {strange!r} in data row "
         f"{_first_row(table, name, strange)} (from 0), a number with {what}; expected numbers such "
         f"as {plain[strange]}{otherwise}"
     )
+
+
+def _bare(text: str) -> str:
+    """Return text without signs and blanks, and with a plain minus."""
+    blanks = str.maketrans(MINUS, "-", BLANKS)
+    return re.sub(NUMBER_SIGNS, "", text).translate(blanks)
 
 
 def _plain_number(text: str, *, decimal: bool) -> str | None:

@@ -53,6 +53,15 @@ def with_missing(table: BatchSource, values: Sequence[str], but: Sequence[str] =
     return ArrowTable(pa.table(columns, whole.schema.names), table.label, table.files)
 
 
+def has_codes(table: BatchSource, name: str, values: Sequence[str]) -> bool:
+    """Tell whether a column holds one of the values that stand for missing ones."""
+    for block in table.batches([name], (), 1 << 16) if values else ():
+        column = block.column(name)
+        if _without(column, values).null_count > column.null_count:
+            return True
+    return False
+
+
 class MissingTable(TableView):
     """A table in which some values are missing, wherever they stand."""
 

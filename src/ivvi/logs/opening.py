@@ -6,23 +6,36 @@ the columns of an earlier one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ivvi.logs.column_conventions import with_conventions, with_new_names
+import numpy as np
+
+from ivvi.logs.column_conventions import SETTINGS, with_conventions, with_new_names, without_made
 from ivvi.logs.column_patterns import Columns, match_columns
+from ivvi.logs.csv_files import CsvTable
 from ivvi.logs.derived_columns import LOO, Windowed, windowed
+from ivvi.logs.empty_ends import with_empty_ends
 from ivvi.logs.encoding import without_indicators
 from ivvi.logs.formula import parse_formula
+from ivvi.logs.id_notes import id_notes
 from ivvi.logs.instrument_groups import set_by
 from ivvi.logs.log import Log
 from ivvi.logs.minari import is_minari, open_minari
-from ivvi.logs.missing_codes import missing_values, with_missing
+from ivvi.logs.missing_codes import has_codes, missing_values, with_missing
+from ivvi.logs.numeric_text import with_numbers
 from ivvi.logs.prepare import encoded
 from ivvi.logs.readers import open_table
 from ivvi.logs.schema import Roles, Schema
 from ivvi.logs.table import BatchSource, filtered, with_joined, with_names
+
+NUMERIC_ROLES = (
+    *("state", "action", "instrument", "next_state", "context", "reward", "weight", "step"),
+)
+"""Fields of a schema whose columns are numbers, or categories."""
+BLANK = ("", " ")
+"""Text that is no id."""
 
 
 def read_logs(  # noqa: PLR0913
@@ -73,10 +86,12 @@ def read_logs(  # noqa: PLR0913
         such as ``%d.%m.%Y``, `seen`: ``before`` or ``after``, `missing`: values that stand for
         missing ones, such as -9. See `Schema` for what they mean.
     """
-    table = _source_table(source, where)
+    named: dict[str, Any] = {"state": state, "action": action, "instrument": instrument, **others}
+    named |= {"next_state": next_state, "episode": episode}
+    named = {n: v if n in SETTINGS else _as_text(v) for n, v in named.items()}
+    table = _source_table(source, where, _words(named["episode"]), _words(named["instrument"]))
     names = list(table.schema.names)
-    named: dict[str, Any] = {"next_state": next_state, "episode": episode, **others}
-    asked = Schema(state or (), action or (), instrument or (), **named)
+    asked = Schema(**named | {n: named[n] or () for n in ("state", "action", "instrument")})
     if formula is not None:
         return _opened_by(formula, table, asked, where=where, drop_missing=drop_missing)
     asked, renamed = with_new_names(asked, names)
@@ -117,10 +132,58 @@ def _with_formula(log: Log, formula: str) -> Log:
     )
 
 
-def _source_table(source: Any, where: str | None) -> BatchSource:
-    """Return the rows of a source that pass the filter, all of them without one."""
+def _source_table(
+    source: Any, where: str | None, episode: Sequence[str], instrument: Sequence[str]
+) -> BatchSource:
+    """Return the rows of a source that pass the filter, all of them without one.
+
+    The columns of episodes and those of ``loo:`` hold ids, which are kept as they are written.
+    """
     table: BatchSource = open_minari(source) if is_minari(source) else open_table(source)
+    if isinstance(table, CsvTable):
+        groups = [word.removeprefix(LOO) for word in instrument if word.startswith(LOO)]
+        words = [*(episode or ["episode"]), *groups]
+        named = [word if word in table.schema.names else word.split(":")[-1] for word in words]
+        table = table.with_ids([name for name in named if table.schema.names.count(name) == 1])
     return table if where is None else filtered(table, where)
+
+
+def _without_blank_ids(table: BatchSource, episode: Sequence[str]) -> BatchSource:
+    """Return the table in which the id of an episode is missing where it is blank text.
+
+    A CSV file has no blank ids: its empty cells are missing.
+    """
+    if not (table.in_memory and any(has_codes(table, name, BLANK) for name in episode)):
+        return table
+    return with_missing(table, BLANK, [n for n in table.schema.names if n not in episode])
+
+
+def _as_text(columns: Any) -> Any:
+    """Return names of columns as text: those of a data frame may be numbers."""
+    if isinstance(columns, int | np.integer):
+        return str(columns)
+    if isinstance(columns, str | None):
+        return columns
+    return tuple(str(name) for name in columns)
+
+
+def _words(columns: Columns | None) -> list[str]:
+    """Return the words in which columns are named."""
+    listed = columns.split(",") if isinstance(columns, str) else list(columns or ())
+    return [word.strip() for word in listed]
+
+
+def _needs_numbers(schema: Schema, names: Sequence[str]) -> list[str]:
+    """Name the columns whose role needs numbers, unless they are called categories."""
+    asked: list[str] = []
+    for role in NUMERIC_ROLES:
+        own = getattr(schema, role) or ()
+        asked += match_columns(without_made(own, names), names, role.replace("_", "-"))
+    if schema.step is None and "step" in names:
+        asked.append("step")
+    if schema.date_format:
+        asked = [name for name in asked if name != (schema.step or "step")]
+    return [n for n in asked if n not in match_columns(schema.categorical, names, "categorical")]
 
 
 def _opened_by(
@@ -145,14 +208,22 @@ def _opened(
 ) -> Log:
     """Make the numeric columns that a schema asks for, those of an earlier log if one is given."""
     keys = *match_columns(schema.episode or (), [*table.schema.names, *renamed], "episode"), "step"
-    codes = missing_values(schema.missing)
-    table = with_missing(with_names(table, renamed), codes, (*keys, "episode", schema.step or ""))
+    codes, named = missing_values(schema.missing), with_names(table, renamed)
+    table = with_missing(named, codes, (*keys, "episode", schema.step or ""))
+    coded_before = {category.column for category in like.categories} if like else ()
+    wanted = [n for n in _needs_numbers(schema, table.schema.names) if n not in coded_before]
+    always = wanted if like else [schema.step or "step"]
+    table = with_numbers(table, named, wanted, codes, always)
     made = windowed(table, schema)
     table, names = made.table, list(made.table.schema.names)
     dates = made.step if made.shared else None
     roles = replace(made.schema.resolve(names), where=where, groups=made.groups, dates=dates)
+    parts = roles.episode_parts or ((roles.episode,) if roles.episode else ())
+    table = _without_blank_ids(table, parts)
     if roles.episode is not None and roles.episode_parts:
         table = with_joined(table, roles.episode, roles.episode_parts)
+    ids = id_notes(table, list(dict.fromkeys((*parts, *made.groups)))) if like is None else ()
+    table, ends = with_empty_ends(table, roles.terminal, again=like is not None)
     coded = match_columns(schema.categorical, names, "categorical")
     coded += tuple(name for name, source in made.lagged.items() if source in coded)
     new_names = tuple(f"{new}:{old}" for new, old in renamed.items())
@@ -160,7 +231,9 @@ def _opened(
     table, roles = encoded(table, roles, coded, made.lagged, made.followed, like)
     groups = set_by(table, roles) if like is None else like.set_by
     roles = replace(roles, asked=asked, formula=like.formula if like else "", set_by=groups)
-    return Log(table, roles, drop_missing=drop_missing, notes=made.notes, removed=made.removed)
+    return Log(
+        table, roles, drop_missing=drop_missing, notes=ids + made.notes + ends, removed=made.removed
+    )
 
 
 def reopened(
@@ -168,8 +241,9 @@ def reopened(
 ) -> Log:
     """Open another log with the columns of an earlier one, and its filter if no other is given."""
     where = where or roles.where
-    table = _source_table(source, where)
     words: dict[str, Any] = {name: names for name, names in roles.asked}
+    episode = words.get("episode") or roles.episode_parts or roles.episode
+    table = _source_table(source, where, _words(episode), _words(words.get("instrument")))
     renamed = dict(word.split(":", 1) for word in words.pop("renamed", ()))
     for name in ("reward", "step", "weight", "every", "date_format"):
         words[name] = words[name][0] if words.get(name) else None

@@ -1,27 +1,25 @@
-"""From a path or anything table-like to a `BatchSource`; CSV files are read here.
+"""From a path or anything table-like to a `BatchSource`.
 
 Whatever can export the Arrow stream protocol (pandas, polars, DuckDB, Arrow itself) becomes an
-`ArrowTable` without a copy where the library allows it. An error about a CSV file names the column
-and the row of what is not a number.
+`ArrowTable` without a copy where the library allows it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import importlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 
 from ivvi.errors import ColumnError, DataError, FileError, InputError
 from ivvi.logs import parquet_files
-from ivvi.logs.arrow import check_same_names, check_same_schema, first_line, is_number, plain
+from ivvi.logs.arrow import check_same_schema, first_line, plain
+from ivvi.logs.csv_files import CsvTable
 from ivvi.logs.parquet_files import ParquetTable, find_remote, is_parquet
 from ivvi.logs.table import ArrowTable, BatchSource
 
@@ -37,6 +35,7 @@ CONVERT = {
     (".json", ".jsonl", ".ndjson"): "JSON; convert it with "
     "pandas.read_json('log.json').to_parquet('log.parquet')",
     (".pkl", ".pickle"): "a pickle, which may run anything when it is read; write Parquet or CSV",
+    (".zip", ".bz2", ".xz", ".7z", ".zst"): "compressed; unpack it, or compress it as .csv.gz",
 }
 """Files that are not read, by their endings, and how to convert them."""
 
@@ -68,72 +67,10 @@ def open_table(source: Any) -> BatchSource:
     )
 
 
-class CsvTable:
-    """One or several CSV (or TSV) files with a header, gzipped or not."""
-
-    in_memory = False
-    num_rows: int | None = None
-
-    def __init__(self, files: Sequence[Path], label: str) -> None:
-        self.files: Sequence[Path] = list(files)
-        self.label = label
-        schemas = [self._guessed_schema(file) for file in self.files]
-        self.schema = schemas[0]
-        for file, schema in zip(self.files[1:], schemas[1:], strict=True):
-            check_same_names(self.files[0], self.schema, file, schema)
-            self.schema = _widened(self.schema, schema)
-
-    def batches(
-        self, columns: Sequence[str], numeric: Sequence[str], size: int
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield parsed rows; what is not a number in a numeric column is named."""
-        types = {name: self.schema.field(name).type for name in columns}
-        types |= {name: pa.float64() for name in numeric if types[name] != pa.bool_()}
-        types = {name: kind for name, kind in types.items() if kind != pa.null()}
-        for file in self.files:
-            with self._explained(file, [name for name in numeric if name in types]):
-                for block in _open_csv(file, include_columns=list(columns), column_types=types):
-                    for start in range(0, block.num_rows, size):
-                        yield block.slice(start, size)
-
-    def _guessed_schema(self, file: Path) -> pa.Schema:
-        """Return the columns with the types that the first rows suggest."""
-        with self._explained(file):
-            schema = _open_csv(file).schema
-        try:
-            _ = schema.names
-        except UnicodeDecodeError as error:
-            raise FileError(f"the header of {file} is not UTF-8") from error
-        return schema
-
-    @contextlib.contextmanager
-    def _explained(self, file: Path, numeric: Sequence[str] = ()) -> Iterator[None]:
-        """Turn Arrow's error about a file into an `InputError` with one sentence."""
-        try:
-            yield
-        except (pa.ArrowException, OSError) as error:
-            if "conversion error to double" in str(error):
-                self._check_no_text(file, numeric)
-            raise FileError(f"{file} cannot be read as CSV: {first_line(error)}") from error
-
-    def _check_no_text(self, file: Path, numeric: Sequence[str]) -> None:
-        """If a numeric column holds text, raise naming the column, the row and the text."""
-        types = dict.fromkeys(numeric, pa.binary())  # what is not UTF-8 is text, too
-        row = 0
-        for block in _open_csv(file, include_columns=list(numeric), column_types=types):
-            for name in numeric:
-                for offset, cell in enumerate(block.column(name).to_pylist()):
-                    text = (cell or b"").decode(errors="backslashreplace")
-                    if text and not is_number(text):
-                        raise ColumnError(
-                            f"column {name!r} of {file} holds text: {text!r} in data row "
-                            f"{row + offset} (from 0); expected numbers"
-                        )
-            row += block.num_rows
-
-
 def _table_of_frame(frame: Any) -> pa.Table:
     """Convert a pandas frame; columns that mix numbers and text become text."""
+    if not all(isinstance(name, str) for name in frame.columns):
+        frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
     if len(twice := frame.columns[frame.columns.duplicated()]):
         times = int((frame.columns == twice[0]).sum())
         raise ColumnError(f"column {twice[0]!r} stands in the log {times} times")
@@ -141,7 +78,7 @@ def _table_of_frame(frame: Any) -> pa.Table:
         return pa.Table.from_pandas(frame)
     except pa.ArrowException:
         frame = frame.copy(deep=False)
-    for name in frame.select_dtypes("object").columns:
+    for name in [n for n, kind in frame.dtypes.items() if str(kind) == "object"]:
         frame[name] = frame[name].map(str, na_action="ignore")
     return pa.Table.from_pandas(frame)
 
@@ -163,7 +100,9 @@ def _open_local(path: str) -> BatchSource:
     if os.path.isdir(path):
         files = sorted(filter(is_parquet, Path(path).rglob("*")))
         if not files:
-            raise FileError(f"the folder {path} holds no Parquet file (*.parquet)")
+            few = " (CSV files are named by a pattern: 'folder/*.csv')"
+            hint = few if any(Path(path).glob("*.csv*")) else ""
+            raise FileError(f"the folder {path} holds no Parquet file (*.parquet){hint}")
         return ParquetTable(files, path, str(Path(path)))
     matched = glob.has_magic(path) and not os.path.exists(path)
     if matched:
@@ -257,22 +196,3 @@ def _table_of_arrays(arrays: Mapping[str, Any]) -> pa.Table:
     if len(set(lengths.values())) > 1:
         raise DataError(f"the arrays differ in length: {lengths}")
     return pa.table(columns)
-
-
-def _open_csv(file: Path, **options: Any) -> pa.csv.CSVStreamingReader:
-    delimiter = "\t" if ".tsv" in file.name.lower() else ","
-    return pa.csv.open_csv(
-        file,
-        parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-        convert_options=pa.csv.ConvertOptions(strings_can_be_null=True, **options),
-    )
-
-
-def _widened(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
-    """Return a schema for two files: numbers of whole ones and others, any type of empty cells."""
-    for i, field in enumerate(schema):
-        kinds = {str(one.type) for one in (field, *other) if one.name == field.name}
-        if pa.types.is_null(field.type) or kinds == {"int64", "double"}:
-            wider = pa.float64() if "double" in kinds else other.field(field.name).type
-            schema = schema.set(i, pa.field(field.name, wider))
-    return schema

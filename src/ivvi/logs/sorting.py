@@ -24,6 +24,7 @@ from ivvi._io.memory import check_memory
 from ivvi._io.replacing import remove_left_by_the_dead, run_prefix
 from ivvi._io.signals import temporary
 from ivvi.errors import DataError, FileError
+from ivvi.logs.arrow import first_line
 from ivvi.logs.parquet_files import ParquetTable
 from ivvi.logs.table import ArrowTable, BatchSource
 
@@ -173,6 +174,17 @@ def connected(folder: str) -> Any:
     import duckdb  # heavy
 
     return duckdb.connect(config={"memory_limit": SORT_MEMORY, "temp_directory": folder})
+
+
+@contextlib.contextmanager
+def explained(label: str) -> Iterator[None]:
+    """Turn an error of DuckDB about a table into one sentence."""
+    import duckdb  # heavy, and only few logs need it
+
+    try:
+        yield
+    except duckdb.Error as error:
+        raise FileError(f"{label} cannot be prepared: {first_line(error)}") from error
 
 
 def _query(sql: str, files: Sequence[str], folder: str, label: str) -> list[tuple[Any, ...]]:

@@ -21,7 +21,7 @@ from ivvi.logs.arrow import as_times, plain_type
 from ivvi.logs.encoding import is_text
 from ivvi.logs.schema import Schema
 from ivvi.logs.sorting import duplicate_error, quote, text_of
-from ivvi.logs.table import BatchSource
+from ivvi.logs.table import ArrowTable, BatchSource
 
 DT = "dt"
 UNITS = {"s": 1 / 86400, "min": 1 / 1440, "h": 1 / 24, "d": 1.0, "w": 7.0} | {
@@ -31,12 +31,25 @@ UNITS = {"s": 1 / 86400, "min": 1 / 1440, "h": 1 / 24, "d": 1.0, "w": 7.0} | {
 }
 """Days of each unit of time; of steps that are numbers, the number itself. Months of the calendar
 differ by less than `NEAR` from their mean."""
+DAYS = (
+    *("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y-%d-%m", "%Y.%m.%d"),
+    *("%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%y", "%m-%d-%y", "%y-%m-%d", "%y/%m/%d"),
+    *("%d %b %Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y", "%d-%b-%Y", "%d-%b-%y", "%Y%m%d"),
+)
+CLOCKS = ("%H:%M", "%H:%M:%S", "%I:%M %p", "%I:%M:%S %p")
 FORMATS = (
-    *("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%d.%m.%y"),
-    *("%d/%m/%y", "%m/%d/%y", "%d %b %Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y", "%Y%m%d"),
-    *("%d.%m.%Y %H:%M", "%d/%m/%Y %H:%M", "%m/%d/%Y %H:%M"),
+    *(*DAYS, "%Y-%m", "%Y%m", "%m/%Y", "%b %Y", "%b-%y"),
+    *(f"{day} {clock}" for day in (*DAYS[:3], *DAYS[7:10]) for clock in CLOCKS),
+    *(f"%Y-%m-%d {clock}" for clock in CLOCKS[2:]),
 )
 """Usual ways to write dates, as suggestions."""
+DATE = (
+    r"^\s*(\d{4}[-/]\d{1,2}[-/]\d{1,2}(?:[ T]\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?)?)"
+    r"(?: ?(?:Z|UTC|GMT)|([+-])(\d{2}):?(\d{2})?)?\s*$"
+)
+"""The whole of a cell that is a date, with the time of day and its distance from UTC if it has
+them: year first, as no other order can be told from its reverse."""
+UNITS_OF_A_DAY = {"s": 86400.0, "ms": 86400e3, "us": 86400e6, "ns": 86400e9}
 NEAR = 0.1
 """Share by which the time between two rows may differ from `every`."""
 SHARED_DATES = 1.5
@@ -100,6 +113,10 @@ class StepTimes:
         name = quote(self.step)
         if is_text(kind) or self.schema.date_format:
             return f"epoch({self._parsed}) / 86400.0"
+        if pa.types.is_duration(kind) and not isinstance(self.table, ArrowTable):
+            return f"{name} / {UNITS_OF_A_DAY[kind.unit]!r}"  # Parquet has a number there
+        if pa.types.is_duration(kind) or pa.types.is_time(kind):
+            return f"epoch({name}) / 86400.0"
         if pa.types.is_temporal(kind):
             return f"epoch(CAST({name} AS TIMESTAMP)) / 86400.0"
         return f"CAST({name} AS DOUBLE)"
@@ -109,7 +126,12 @@ class StepTimes:
         """The step as a timestamp, where it is text; NULL where it is no date."""
         name = quote(str(self.step))
         if not self.schema.date_format:
-            return f"try_cast({name} AS TIMESTAMP)"
+            time, sign, hours, minutes = (
+                f"regexp_extract({name}, {text_of(DATE)}, {i})" for i in range(1, 5)
+            )
+            east = f"try_cast({hours} AS INT) * 60 + coalesce(try_cast({minutes} AS INT), 0)"
+            ahead = f"coalesce(try_cast({sign} || '1' AS INT) * ({east}), 0)"
+            return f"try_cast({time} AS TIMESTAMP) - to_minutes({ahead})"
         formats = ", ".join(text_of(f) for f in self.schema.date_format.split(";"))
         return f"try_strptime(CAST({name} AS VARCHAR), [{formats}])"
 
@@ -137,13 +159,16 @@ class StepTimes:
         name = quote(self.step)
         if is_text(self.table.schema.field(self.step).type) or self.schema.date_format:
             self._check_dates(db, rows, label)
+        times = {n for n in self.episode if pa.types.is_temporal(self.table.schema.field(n).type)}
+        episode_words = [f"{quote(n)}{'::VARCHAR' if n in times else ''}" for n in self.episode]
         twice = db.execute(
-            f"SELECT {self.keys}, any_value({name}) FROM {rows} WHERE {name} IS NOT NULL "
+            f"SELECT {', '.join(episode_words)}, any_value({name}::VARCHAR) FROM {rows} "
+            f"WHERE {name} IS NOT NULL "
             f"GROUP BY {self.keys}, {self.expression} HAVING count(*) > 1 LIMIT 1"
         ).fetchall()
         if twice:
             *episode, step = twice[0]
-            raise duplicate_error(episode[0] if len(episode) == 1 else tuple(episode), str(step))
+            raise duplicate_error(episode[0] if len(episode) == 1 else tuple(episode), step)
 
     def _check_dates(self, db: Any, rows: str, label: str) -> None:
         """Refuse a date that does not parse, with its row and its value."""
@@ -187,16 +212,17 @@ class StepTimes:
         if low is None or other <= RARELY:
             return ()
         steady = high <= low * (1 + NEAR)
-        days = f"{usual if steady else max(usual, 1):.3g}d"
+        days = _spacing(usual)
         if steady:
             return (
-                f"rows of an episode lie {usual:.3g} apart in {self.step} (in days), but for "
+                f"rows of an episode lie {_plainly(usual)} apart in {self.step} (in days), but for "
                 f"{other:.2%}, which count as one step too: every={days!r} (--every {days}) makes "
                 "gaps of them, and context='dt' (--context dt) takes the time to the next row "
                 "along",
             )
         return (
-            f"rows of an episode lie {low:.3g} to {high:.3g} apart in {self.step} (in days), "
+            f"rows of an episode lie {_plainly(low)} to {_plainly(high)} apart in {self.step} (in "
+            "days), "
             "and count as one step each: take the time to the next row along (context='dt', "
             f"--context dt), or only rows that lie as far apart (every={days!r}, --every {days})",
         )
@@ -292,12 +318,27 @@ def _guessed(db: Any, rows: str, value: str) -> str:
         for word in FORMATS
         if not count_rows(
             db,
-            f"SELECT * FROM {rows} WHERE {value} IS NOT NULL AND "
-            f"try_strptime({value}, {text_of(word)}) IS NULL LIMIT 1",
+            f"SELECT year(try_strptime({value}, {text_of(word)})) AS y FROM {rows} "
+            f"WHERE {value} IS NOT NULL AND (y IS NULL OR y NOT BETWEEN 1800 AND 2200) LIMIT 1",
         )
     ]
     listed = " or ".join(f"--date-format '{word}'" for word in fits)
-    return f", or their format (date_format=): {listed} fits all of them" if fits else ""
+    verb = "fits" if len(fits) == 1 else "fit"
+    return f", or their format (date_format=): {listed} {verb} all of them" if fits else ""
+
+
+def _plainly(number: float) -> str:
+    """Return three digits of a number, never as 1.49e+03."""
+    return np.format_float_positional(float(f"{number:.3g}"), trim="-")
+
+
+def _spacing(days: float) -> str:
+    """Return a time as --every takes it: in days, or in hours or minutes where that is short."""
+    for unit in ("d", "h", "min"):
+        count = float(f"{days / UNITS[unit]:.3g}")
+        if count >= 1:
+            return f"{_plainly(count)}{unit}"
+    return f"{_plainly(days / UNITS['s'])}s"
 
 
 def _in_words(time: float, kind: pa.DataType) -> str:

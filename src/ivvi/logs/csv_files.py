@@ -1,0 +1,237 @@
+"""CSV files as a table: types by the first rows, ids as they are written, errors with their cause.
+
+A number of twenty digits, or ``007`` beside ``7``, is an id: read as a number it would be taken for
+another. Such columns are text, and a role that needs numbers makes numbers of them again
+(`ivvi.logs.numeric_text`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import gzip
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+
+from ivvi.errors import ColumnError, FileError
+from ivvi.logs.arrow import as_numpy, check_same_names, first_line, is_number
+
+EXACT = 2.0**53
+"""Whole numbers from here on are not told apart as floating numbers."""
+AS_WRITTEN = r"^\s*-?(0|[1-9][0-9]{0,14})(\.0*|\.[0-9]{0,14}[1-9])?\s*$"
+"""Cells that a floating number stands for and no other."""
+CSV_BLOCK, ID_BYTES = 1 << 20, 1 << 25
+"""Bytes that are read at once, and those in which ids are looked at as they are written."""
+DIGITS = r"^\s*-?[0-9]+\s*$"
+SEPARATORS = {",": "commas", ";": "semicolons", "|": "bars", "\t": "tabs"}
+LOOKED_AT = 1 << 16
+"""Bytes in which the cause of an error is looked for."""
+HEADER_WITHIN = 20
+"""Lines among which the names of columns are looked for."""
+
+
+class CsvTable:
+    """One or several CSV (or TSV) files with a header, gzipped or not."""
+
+    in_memory = False
+    num_rows: int | None = None
+
+    def __init__(self, files: Sequence[Path], label: str) -> None:
+        self.files: Sequence[Path] = list(files)
+        self.label = label
+        schemas = [self._guessed_schema(file) for file in self.files]
+        self.schema = schemas[0]
+        for file, schema in zip(self.files[1:], schemas[1:], strict=True):
+            check_same_names(self.files[0], self.schema, file, schema)
+            self.schema = _widened(self.schema, schema)
+
+    def batches(
+        self, columns: Sequence[str], numeric: Sequence[str], size: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield parsed rows; what is not a number in a numeric column is named."""
+        types = {name: self.schema.field(name).type for name in columns}
+        types |= {name: pa.float64() for name in numeric if types[name] != pa.bool_()}
+        types = {name: kind for name, kind in types.items() if kind != pa.null()}
+        for file in self.files:
+            with self._explained(file, [name for name in numeric if name in types]):
+                for block in _open_csv(file, include_columns=list(columns), column_types=types):
+                    for start in range(0, block.num_rows, size):
+                        yield block.slice(start, size)
+
+    def with_ids(self, names: Sequence[str]) -> CsvTable:
+        """Return the table in which these columns are text where numbers would not tell them apart.
+
+        The cells are looked at in the first `ID_BYTES` of the files.
+        """
+        kinds = {name: self.schema.field(name).type for name in names}
+        whole = {n: pa.types.is_integer(kind) for n, kind in kinds.items()}
+        left = [n for n, kind in kinds.items() if whole[n] or pa.types.is_floating(kind)]
+        texts: list[str] = []
+        for block in self._written(left) if left else ():
+            texts += [n for n in left if not _is_exact(block.column(n), whole=whole[n])]
+            left = [name for name in left if name not in texts]
+            if not left:
+                break
+        made = copy.copy(self)
+        made.schema = _as_text(self.schema, texts)
+        return made
+
+    def _written(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield columns as text, of the first rows of all files."""
+        rest = ID_BYTES
+        for file in self.files:
+            with self._explained(file):
+                types = dict.fromkeys(names, pa.string())
+                for block in _open_csv(file, include_columns=list(names), column_types=types):
+                    yield block
+                    rest -= CSV_BLOCK
+                    if rest <= 0:
+                        return
+
+    def _guessed_schema(self, file: Path) -> pa.Schema:
+        """Return the columns with the types that the first rows suggest."""
+        with self._explained(file):
+            reader = _open_csv(file)
+            schema = reader.schema
+            try:
+                names = schema.names
+            except UnicodeDecodeError as error:
+                raise FileError(_not_utf8(f"the header of {file}")) from error
+            if len(names) == 1 and (cause := _cause(file)):
+                raise FileError(f"{file} {cause}")
+            block = next(iter(reader), None)
+        return schema if block is None else _as_text(schema, _long_ids(file, block))
+
+    @contextlib.contextmanager
+    def _explained(self, file: Path, numeric: Sequence[str] = ()) -> Iterator[None]:
+        """Turn Arrow's error about a file into an `InputError` with one sentence."""
+        try:
+            yield
+        except (pa.ArrowException, OSError) as error:
+            if "conversion error to double" in str(error):
+                self._check_no_text(file, numeric)
+            raise FileError(f"{file} {_cause(file) or _unreadable(error)}") from error
+
+    def _check_no_text(self, file: Path, numeric: Sequence[str]) -> None:
+        """If a numeric column holds text, raise naming the column, the row and the text."""
+        types = dict.fromkeys(numeric, pa.binary())  # what is not UTF-8 is text, too
+        row = 0
+        for block in _open_csv(file, include_columns=list(numeric), column_types=types):
+            for name in numeric:
+                for offset, cell in enumerate(block.column(name).to_pylist()):
+                    text = (cell or b"").decode(errors="backslashreplace")
+                    if text and not is_number(text):
+                        raise ColumnError(
+                            f"column {name!r} of {file} holds text: {text!r} in data row "
+                            f"{row + offset} (from 0); expected numbers"
+                        )
+            row += block.num_rows
+
+
+def _long_ids(file: Path, block: pa.RecordBatch) -> list[str]:
+    """Name the columns of whole numbers with more digits than a number keeps."""
+    names, floating = block.schema.names, pa.types.is_floating
+    long = [n for n, kind in zip(names, block.schema.types, strict=True) if floating(kind)]
+    long = [n for n in long if names.count(n) == 1 and _has_long(as_numpy(block.column(n)))]
+    if not long:
+        return []
+    texts = _open_csv(file, include_columns=long, column_types=dict.fromkeys(long, pa.string()))
+    written = next(iter(texts))
+    return [n for n in long if _all_match(written.column(n).drop_null(), DIGITS)]
+
+
+def _has_long(values: np.ndarray) -> bool:
+    values = values[np.isfinite(values)]
+    return bool(len(values) and np.abs(values).max() >= EXACT)
+
+
+def _all_match(cells: pa.Array, pattern: str) -> bool:
+    return pc.all(pc.match_substring_regex(cells, pattern)).as_py() is not False
+
+
+def _is_exact(cells: pa.Array, *, whole: bool) -> bool:
+    """Tell whether each cell is the only way to write its number."""
+    cells = cells.drop_null()
+    if not whole:
+        return _all_match(cells, AS_WRITTEN)
+    try:
+        cells.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return False
+    padded = pc.and_(pc.starts_with(cells, "0"), pc.greater(pc.binary_length(cells), 1))
+    return not pc.any(pc.or_(padded, pc.starts_with(cells, "-0"))).as_py()
+
+
+def _as_text(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    for name in names:
+        schema = schema.set(schema.get_field_index(name), pa.field(name, pa.string()))
+    return schema
+
+
+def _unreadable(error: BaseException) -> str:
+    return f"cannot be read as CSV: {first_line(error)}"
+
+
+def _not_utf8(what: str) -> str:
+    return f"{what} is not UTF-8 (Latin-1, perhaps); save the file as UTF-8"
+
+
+def _cause(file: Path) -> str:
+    """Say what is not CSV in the first lines of a file, if they show it."""
+    try:
+        with (gzip.open if file.name.lower().endswith(".gz") else open)(file, "rb") as opened:
+            start = opened.read(LOOKED_AT)
+    except (OSError, EOFError):
+        return ""
+    if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "is UTF-16; save it as UTF-8"
+    lines = start.decode(errors="replace").splitlines()[: HEADER_WITHIN + 1]
+    if not any(line.strip() for line in lines):
+        return "is empty; expected a line of names and rows"
+    own = _delimiter(file)
+    for sign, words in SEPARATORS.items():
+        counts = [line.count(sign) for line in lines[:2]]
+        if sign != own and counts[0] and min(counts) == counts[0] and own not in lines[0]:
+            comma = ", decimal=','" if own == "," and own in lines[1] else ""
+            return (
+                f"has {words} between its columns; expected {SEPARATORS[own]}: write it again, "
+                f"such as with pandas.read_csv({file.name!r}, sep={sign!r}{comma}).to_csv(...)"
+            )
+    most = max((line.count(own) for line in lines), default=0)
+    if most and not lines[0].count(own):
+        at = next(i for i, line in enumerate(lines) if line.count(own) == most)
+        return (
+            f"begins with {lines[0][:40]!r}, which is no row of names, and the names seem to stand "
+            f"in line {at + 1}; remove the lines before them"
+        )
+    return ""
+
+
+def _delimiter(file: Path) -> str:
+    return "\t" if ".tsv" in file.name.lower() else ","
+
+
+def _open_csv(file: Path, **options: Any) -> pa.csv.CSVStreamingReader:
+    delimiter = _delimiter(file)
+    return pa.csv.open_csv(
+        file,
+        read_options=pa.csv.ReadOptions(block_size=CSV_BLOCK),
+        parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        convert_options=pa.csv.ConvertOptions(strings_can_be_null=True, **options),
+    )
+
+
+def _widened(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
+    """Return a schema for two files: numbers of whole ones and others, any type of empty cells."""
+    for i, field in enumerate(schema):
+        kinds = {str(one.type) for one in (field, *other) if one.name == field.name}
+        if pa.types.is_null(field.type) or kinds == {"int64", "double"}:
+            wider = pa.float64() if "double" in kinds else other.field(field.name).type
+            schema = schema.set(i, pa.field(field.name, wider))
+    return schema

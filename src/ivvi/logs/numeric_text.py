@@ -1,0 +1,128 @@
+"""Columns of text that are numbers after all: once the codes of missing values are taken out.
+
+In a CSV file one ``.`` makes text of a column of numbers, and digits that a number would lose make
+text of an id (`ivvi.logs.csv_files`). A role that needs numbers gets them back here. Text of digits
+in a table that knows types, such as a data frame, stays a category.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ivvi.logs.csv_files import CsvTable
+from ivvi.logs.encoding import is_text
+from ivvi.logs.missing_codes import has_codes
+from ivvi.logs.table import ArrowTable, BatchSource, TableView
+
+WHOLE = r"^\s*-?[0-9]{1,15}\s*$"
+NUMBER = r"^\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*$"
+BLOCK = 1 << 16
+"""Rows that are looked at together."""
+
+
+def with_numbers(
+    table: BatchSource,
+    raw: BatchSource,
+    columns: Sequence[str],
+    codes: Sequence[str],
+    always: Collection[str] = (),
+) -> BatchSource:
+    """Return the table with numbers in those columns of text that hold nothing else.
+
+    Parameters
+    ----------
+    raw
+        The table before the `codes` of missing values were taken out.
+    columns
+        Columns with a role that needs numbers.
+    always
+        Those that are numbers in a table that knows types, too.
+    """
+    names = table.schema.names  # one that stands twice is refused later
+    texts = [n for n in columns if names.count(n) == 1 and is_text(table.schema.field(n).type)]
+    if not _is_csv(table):
+        plain = [n for n in texts if n in always and not _is_dated(table, n)]
+        texts = [name for name in texts if name in plain or has_codes(raw, name, codes)]
+    kinds = _kinds(table, texts)
+    if not kinds:
+        return table
+    if not isinstance(table, ArrowTable):
+        return NumberTable(table, kinds)
+    whole = table.table
+    for name, kind in kinds.items():
+        at = whole.schema.get_field_index(name)
+        whole = whole.set_column(at, name, _numbers(whole[name], kind))
+    return ArrowTable(whole, table.label, table.files)
+
+
+class NumberTable(TableView):
+    """A table in which some columns of text are read as numbers."""
+
+    def __init__(self, table: Any, kinds: Mapping[str, pa.DataType]) -> None:
+        super().__init__(table, table.label)
+        self.kinds = dict(kinds)
+        for name, kind in self.kinds.items():
+            self.schema = self.schema.set(self.schema.get_field_index(name), pa.field(name, kind))
+
+    def batches(
+        self, columns: Sequence[str], numeric: Sequence[str], size: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield rows with these columns as numbers."""
+        others = [name for name in numeric if name not in self.kinds]
+        for block in self.table.batches(columns, others, size):
+            arrays = [
+                _numbers(column, self.kinds[name]) if name in self.kinds else column
+                for name, column in zip(block.schema.names, block.columns, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, block.schema.names)
+
+    def pieces(self, rows: int) -> list[TableView]:
+        """Cut the table into pieces of at least `rows` rows, in order."""
+        return [NumberTable(piece, self.kinds) for piece in self.table.pieces(rows)]
+
+
+def _is_dated(table: BatchSource, name: str) -> bool:
+    """Tell whether a column of digits begins with a date such as 20240131 or 202401."""
+    block = next(iter(table.batches([name], (), BLOCK)), None)
+    first = None if block is None else next(iter(block.column(name).drop_null().to_pylist()), None)
+    return first is not None and re.fullmatch(r"(19|20)\d\d(\d\d){1,2}", first) is not None
+
+
+def _is_csv(table: Any) -> bool:
+    while isinstance(table, TableView):
+        table = table.table
+    return isinstance(table, CsvTable)
+
+
+def _kinds(table: BatchSource, columns: Sequence[str]) -> dict[str, pa.DataType]:
+    """Return the type of numbers that columns of text hold, of those that hold nothing else."""
+    kinds: dict[str, pa.DataType] = {}
+    left = list(columns)
+    for block in table.batches(left, (), BLOCK) if left else ():
+        for name in left.copy():
+            cells = block.column(name).drop_null()
+            if not len(cells):
+                continue
+            if not _all_match(cells, NUMBER):
+                left.remove(name)
+                kinds.pop(name, None)
+            elif kinds.get(name) != pa.float64():
+                kinds[name] = pa.int64() if _all_match(cells, WHOLE) else pa.float64()
+        if not left:
+            break
+    return kinds
+
+
+def _all_match(cells: pa.Array, pattern: str) -> bool:
+    return bool(pc.all(pc.match_substring_regex(cells, pattern)).as_py())
+
+
+def _numbers(column: Any, kind: pa.DataType) -> Any:
+    """Return text as numbers."""
+    text = pc.utf8_ltrim(pc.utf8_trim_whitespace(column), characters="+")
+    return text.cast(kind)

@@ -1,0 +1,118 @@
+"""CSV files: ids stay what they are, and what is no CSV is told by its cause."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ivvi
+from ivvi.errors import FileError, InputError
+from ivvi.logs import csv_files
+
+ROLES = {"state": "x", "action": "a", "instrument": "z", "episode": "id", "step": "t"}
+
+
+def written(folder: Path, ids: list[str], name: str = "log.csv", steps: int = 4) -> Path:
+    """Write a log in which each id is an episode."""
+    rng = np.random.default_rng(0)
+    lines = ["id,t,x,a,z"]
+    for one in ids:
+        for t in range(steps):
+            lines.append(f"{one},{t}," + ",".join(f"{v:.6f}" for v in rng.normal(size=3)))
+    (folder / name).write_text("\n".join(lines) + "\n")
+    return folder / name
+
+
+def episodes(path: Path, **roles: str) -> int:
+    """Count the episodes of a log."""
+    walk = ivvi.read_logs(str(path), **(ROLES | roles)).batches(episodes=True)
+    list(walk)
+    return walk.counts.episodes
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [str(31415926535897932384 + i) for i in range(30)],
+        [str(10**25 + i) for i in range(30)],
+        [str(2**53 + i) for i in range(30)],
+        ["7", "007", "07", "70"],
+        ["1.5", "1.50"],
+        ["12E5", "120E4"],
+        ["1", "2", "A3"],
+        ["5", *[str(10**19 + i) for i in range(20)]],
+    ],
+)
+def test_ids_that_numbers_would_join_stay_apart(ids: list[str], tmp_path: Path) -> None:
+    assert episodes(written(tmp_path, ids)) == len(ids)
+
+
+def test_groups_of_an_instrument_are_ids_as_well(tmp_path: Path) -> None:
+    rows = written(tmp_path, [f"p{i}" for i in range(40)]).read_text().splitlines()
+    doctors = ["doctor"] + [("7", "007")[i // 4 % 2] for i in range(len(rows) - 1)]
+    path = tmp_path / "doctors.csv"
+    path.write_text("\n".join(f"{a},{b}" for a, b in zip(rows, doctors, strict=True)) + "\n")
+    log = ivvi.read_logs(str(path), **(ROLES | {"instrument": "loo:doctor"}))
+    values = np.unique(log.to_batch().z.round(3))
+    assert (values < values.mean()).any()
+    assert set(
+        log.table.table["doctor"].to_pylist()
+        if hasattr(log.table, "table")
+        else [v for b in log.table.batches(["doctor"], (), 99) for v in b["doctor"].to_pylist()]
+    ) == {"7", "007"}
+
+
+def test_ordinary_ids_stay_numbers_and_are_not_sorted_as_text(tmp_path: Path) -> None:
+    log = ivvi.read_logs(str(written(tmp_path, [str(i) for i in range(8, 13)])), **ROLES)
+    assert str(log.table.schema.field("id").type) == "int64"
+    assert log.ordered
+
+
+def test_an_id_of_many_digits_that_comes_late_is_seen(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(csv_files, "CSV_BLOCK", 1 << 10)
+    assert episodes(written(tmp_path, [*map(str, range(50)), "001", "1e1"])) == 52
+
+
+def test_padded_numbers_in_a_numeric_role_are_numbers(tmp_path: Path) -> None:
+    path = written(tmp_path, ["1", "2", "3"])
+    lines = path.read_text().splitlines()
+    digits = ["big"] + [str(10**19 + i) for i in range(len(lines) - 1)]
+    path.write_text("\n".join(f"{a},{b}" for a, b in zip(lines, digits, strict=True)) + "\n")
+    log = ivvi.read_logs(str(path), **(ROLES | {"state": "x,big"}))
+    assert log.roles.state == ("x", "big")
+    assert np.allclose(log.to_batch().x[:, 1], 1e19)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("id;t;x;a;z\n1;0;1,5;2;3\n", r"semicolons between its columns.*sep=';', decimal=','"),
+        ("id|t|x\n1|0|2\n", "bars between its columns; expected commas"),
+        ("Export of 2024\n\nid,t,x,a,z\n1,0,1,2,3\n", "names seem to stand in line 3"),
+        ("# made today\nid,t,x,a,z\n1,0,1,2,3\n", "names seem to stand in line 2"),
+        ("", "is empty"),
+    ],
+)
+def test_what_is_no_csv_is_told_by_its_cause(text: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text(text)
+    with gzip.open(tmp_path / "log.csv.gz", "wt") as file:
+        file.write(text)
+    for name in ("log.csv", "log.csv.gz"):
+        with pytest.raises(FileError, match=words):
+            ivvi.read_logs(str(tmp_path / name), **ROLES)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "words"), [("utf-16", "is UTF-16; save it as UTF-8"), ("latin-1", "not UTF-8")]
+)
+def test_other_encodings_are_named(encoding: str, words: str, tmp_path: Path) -> None:
+    text = written(tmp_path, ["1", "2", "3"]).read_text()
+    (tmp_path / "header.csv").write_bytes(text.replace("x,a", "xé,a").encode(encoding))
+    cells = text.replace("\n", ",é\n").replace("z,é", "z,ward", 1)
+    (tmp_path / "cells.csv").write_bytes(cells.encode(encoding))
+    for name, state in (("header.csv", "xé"), ("cells.csv", "x,ward")):
+        with pytest.raises(InputError, match=words):
+            ivvi.read_logs(str(tmp_path / name), **(ROLES | {"state": state}))
