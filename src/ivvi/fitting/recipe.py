@@ -41,8 +41,10 @@ from ivvi.features.feature_map import FeatureMap, linear
 from ivvi.fitting.feature_choice import choose, is_auto, restored_choice
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.inference import Inference, half_widths
+from ivvi.fitting.own_lags import in_order, own_lags
 from ivvi.fitting.second_pass import second_pass
 from ivvi.logs import Batch, Counts, Log, Roles, Sample
+from ivvi.logs.column_patterns import Columns
 from ivvi.logs.instrument_groups import few_values
 from ivvi.logs.sample import MOST, first_rows
 from ivvi.moments import Moments, compute_moments, few_threads
@@ -125,9 +127,7 @@ class Recipe:
         Episodes that are few and long are remembered until the standard errors are known,
         in place of the second pass.
         """
-        if isinstance(self.method, JackknifeIV) and self.errors.kind == "auto":
-            log = log.replaced(log.table, replace(log.roles, set_by=()))  # its errors are robust
-        errors, log = self.errors.for_log(log)
+        errors, log = self.errors_for(log)
         if errors is not self.errors:
             clustered = replace(self, errors=errors)
             return clustered.of_rows(log, phi, psi, seed=seed, episodes=episodes)
@@ -143,6 +143,13 @@ class Recipe:
         moments, counts = self._moments(log, design, episodes=episodes)
         fit = self.of_moments(Shard(moments, counts, log.roles, label=log.label), log)
         return fit if episodes else _without_episodes(fit)
+
+    def errors_for(self, log: Log, absorb: Columns = ()) -> tuple[StandardErrors, Log]:
+        """Return the errors as they are asked of a log, and the log with their columns read."""
+        if isinstance(self.method, JackknifeIV) and self.errors.kind == "auto":
+            log = log.replaced(log.table, replace(log.roles, set_by=()))  # its errors are robust
+            return self.errors.for_log(log)
+        return self.errors.for_log(log, absorb)
 
     def _of_chosen(self, log: Log, *, episodes: bool) -> Fit:
         """Fit with the features that the log asks for: one more pass, to see which."""
@@ -199,7 +206,8 @@ class Recipe:
             weighed = with_effective_rows(estimates["estimate"], errors, moments, head)
             estimates = estimates | {"estimate": weighed}
         estimate, errors = estimates["estimate"], counted(errors, estimates["estimate"])
-        if head is not None and errors.kind == "robust" and self.errors.kind == "auto":
+        automatic = errors.kind == "robust" and self.errors.kind == "auto"
+        if head is not None and log is not None and automatic and not log.is_residual:
             errors = errors.noting(few_values(head, shard.roles))
         notes, doubts = self._notes(log, head, shard, estimate)
         return Fit(
@@ -329,7 +337,7 @@ class Recipe:
         doubts: tuple[str, ...] = ()
         mended = own is None and not in_data  # what is wrong with the rows bends the fit too
         if mended and not log.is_residual and self.method.name in ONE_SOLUTION:
-            doubts = misspecified(estimate, moments, head, roles)
+            doubts = misspecified(estimate, moments, *_by_episode(log, head, roles))
         texts = (own.warning if own else "", far, *in_data)
         return log.notes + tuple(text for text in texts if text), doubts
 
@@ -386,6 +394,19 @@ class Recipe:
 def linear_part(moments: Moments, roles: Roles) -> Moments:
     """Return the moments of the linear terms alone, by which instruments are judged."""
     return restrict(moments, Design.build(linear(), linear(), roles))
+
+
+def _by_episode(log: Log, head: Batch, roles: Roles) -> tuple[Batch, Roles]:
+    """Return the first rows with those of an episode one after another, where steps are known.
+
+    Where states are the outputs of the row before, the roles are as of a log that derives these.
+    """
+    if head.episode is None or head.step is None or roles.episode is None:
+        return head, roles
+    lags = None if roles.derived else own_lags(head, head.episode, roles)
+    if lags is not None and lags.in_order:
+        roles = replace(roles, next_state=())
+    return head if log.ordered else head.chosen(in_order(head, head.episode)), roles
 
 
 def _start_clusters(log: Log | None, head: Batch | None, errors: Resolved) -> np.ndarray:

@@ -71,7 +71,7 @@ def fit_absorbed(
     half_panel: bool = False,
 ) -> Fit:
     """Fit to what fixed effects leave of the rows; what comes back speaks of levels again."""
-    errors, log = recipe.errors.for_log(log)
+    errors, log = recipe.errors_for(log, absorb)
     recipe = replace(recipe, errors=errors)
     design = build_design(log, phi, psi, seed)
     if isinstance(recipe.method, SGDA) and recipe.method.is_linear(design):
@@ -90,10 +90,9 @@ def fit_absorbed(
     if bias is not None and half_panel:
         estimate = without_bias(estimate, bias.bias, fit.moments)
         method = method_for_moments(recipe.method.name, settings_of(recipe.method))
-        whole = jackknife_covariance(log, design, absorb, table, method)
-        episode = log.roles.episode
-        lost = table.absorbed.freedom((str(episode),))
-        estimate = with_jackknife_errors(estimate, whole, episode, lost)
+        whole = jackknife_covariance(log, design, absorb, table, method, bias)
+        lost = table.absorbed.freedom((bias.unit,))
+        estimate = with_jackknife_errors(estimate, whole, bias.unit, lost)
         bias = replace(bias, corrected=True)
     if bias is not None and bias.bias.size:
         bias = replace(bias, bias=table.in_levels(bias.bias))

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ivvi.errors import InputError
 from ivvi.logs.arrow import as_numpy, missing, plain_type
@@ -96,6 +97,20 @@ def few_values(head: Batch, roles: Roles) -> str:
     return ""
 
 
+def repeated_values(table: BatchSource, names: Sequence[str]) -> list[tuple[str, int]]:
+    """Return the columns whose values come several times each, and how many values they have."""
+    values: dict[str, pa.Array] = {}
+    rows = 0
+    for block in table.batches(list(names), (), LOOKED_AT):
+        rows += block.num_rows
+        for name in names:
+            new = pc.unique(block.column(name))
+            known = [values[name], new.cast(values[name].type)] if name in values else [new]
+            values[name] = pc.unique(pa.chunked_array(known))
+    counts = [(name, len(one) - one.null_count) for name, one in values.items()]
+    return [(name, count) for name, count in counts if 0 < count <= rows / ROWS_PER_GROUP]
+
+
 def _is_rounded(z: Floats) -> bool:
     """Tell whether the values of the middle rows fill a grid, of themselves or their exponents."""
     low, high = np.quantile(z, (0.1, 0.9))
@@ -103,7 +118,10 @@ def _is_rounded(z: Floats) -> bool:
     scaled = middle / max(np.abs(middle).max(initial=0.0), 1e-300)
     for values in (scaled, np.exp(np.clip(middle, -50, 50))):
         gaps = np.diff(values)
-        if len(gaps) < 3 or len(values) >= FILLED * (1 + (values[-1] - values[0]) / gaps.min()):
+        if len(gaps) < 3:
+            return True
+        least = max(float(gaps.min()), np.finfo(float).tiny)  # unequal numbers may scale to one
+        if len(values) >= FILLED * (1 + (values[-1] - values[0]) / least):
             return True
     return False
 
