@@ -17,7 +17,8 @@ only because absorbing makes their instruments correlated with x, which G knows.
 halves of (T + 1) / 2 steps, the step in the middle being in both: of two halves that differ in
 length the longer one would count for more. An episode is here a value of the absorbed column by
 which states are lags that stand in the table (`own_lags`), where next states are not derived.
-With u_i and v_i the influence of an episode on W and on W_half, its influence on W - bias is u_i - K (v_i - u_i), whose squares add up to its variance.
+With u_i and v_i the influence of an episode on W and on W_half, its influence on W - bias is
+u_i - K (v_i - u_i), whose squares add up to its variance.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from ivvi.errors import InputError
 from ivvi.logs.arrow import as_numpy, missing, plain_type
 from ivvi.logs.batch import Batch, Floats
+from ivvi.logs.column_patterns import Columns, match_columns
 from ivvi.logs.encoding import is_text
 from ivvi.logs.schema import Roles
 from ivvi.logs.table import BatchSource
@@ -30,6 +31,8 @@ LOOKED_AT, FIRST_LOOK = 1 << 16, 1 << 11
 """Rows that are searched, and those by which most columns are ruled out."""
 MOST_COLUMNS = 200
 """Columns of the table that are compared with the instruments."""
+ENOUGH_VALUES = 20
+"""Values of an absorbed column that are enough to cluster by."""
 FEWEST_GROUPS = 5
 """With fewer groups nothing is said: they may be the levels of an instrument in other words."""
 MOST_LEVELS = 10
@@ -68,14 +71,35 @@ def set_by(table: BatchSource, roles: Roles) -> tuple[str, ...]:
     return (*episode, group) if reaches else (group,)
 
 
-def noted(roles: Roles) -> str:
+def noted(roles: Roles, absorbed: Sequence[str] = ()) -> str:
     """Say by what errors are clustered, and why."""
+    if (first := roles.set_by[0]) in absorbed:
+        return (
+            f"errors are clustered by {first}, of the absorbed columns that with most values; if "
+            f"rows of one {first} are independent, ask for robust errors (se=, --se)"
+        )
     group, several = roles.set_by[-1], len(roles.instrument) > 1
     never = "instruments never vary" if several else "instrument never varies"
     text = f"errors are clustered by {group}: the {never} within it"
     if roles.next_state and roles.episode is None:
         text += "; if its rows follow each other, name it as the episode (episode=, --episode)"
     return text
+
+
+def set_by_absorbed(table: BatchSource, roles: Roles, absorb: Columns) -> tuple[str, ...]:
+    """Return the columns to cluster by where fixed effects are absorbed and no episode is named.
+
+    It is the absorbed column with most values, if they are enough and come several times each; one
+    that has set the instruments stays beside it. Else those that `roles` have.
+    """
+    if roles.episode is not None or roles.groups:
+        return roles.set_by
+    names = match_columns(absorb, list(table.schema.names), "absorb")
+    found = [one for one in _repeated(table, names) if one[1] >= ENOUGH_VALUES]
+    if not found:
+        return roles.set_by
+    column = max(found, key=lambda one: one[1])[0]
+    return tuple(dict.fromkeys((column, *roles.set_by)))
 
 
 def few_values(head: Batch, roles: Roles) -> str:
@@ -97,7 +121,7 @@ def few_values(head: Batch, roles: Roles) -> str:
     return ""
 
 
-def repeated_values(table: BatchSource, names: Sequence[str]) -> list[tuple[str, int]]:
+def _repeated(table: BatchSource, names: Sequence[str]) -> list[tuple[str, int]]:
     """Return the columns whose values come several times each, and how many values they have."""
     values: dict[str, pa.Array] = {}
     rows = 0
@@ -120,8 +144,8 @@ def _is_rounded(z: Floats) -> bool:
         gaps = np.diff(values)
         if len(gaps) < 3:
             return True
-        least = max(float(gaps.min()), np.finfo(float).tiny)  # unequal numbers may scale to one
-        if len(values) >= FILLED * (1 + (values[-1] - values[0]) / least):
+        points = FILLED * (gaps.min() + values[-1] - values[0])  # unequal ones may scale to one
+        if len(values) * gaps.min() >= points:
             return True
     return False
 

@@ -16,8 +16,8 @@ from ivvi.estimators.covariance.step_dependence import (
     step_dependence,
 )
 from ivvi.logs import Counts, Log, Roles, SharedPaths
-from ivvi.logs.column_patterns import Columns, match_columns
-from ivvi.logs.instrument_groups import noted, repeated_values
+from ivvi.logs.column_patterns import Columns
+from ivvi.logs.instrument_groups import noted, set_by_absorbed
 from ivvi.logs.schema import PATH
 from ivvi.moments import Moments
 
@@ -31,10 +31,6 @@ MOST_WAYS = 3
 """Most columns to cluster by at once."""
 MOST_DRAWS = 10_000_000
 """Draws that a wild bootstrap may take."""
-ABSORBED = (
-    "errors are clustered by {0}, of the absorbed columns that with most values: rows of one {0} "
-    "may be alike (if they are not, ask for robust errors: se='robust', --se robust)"
-)
 WITHOUT_PAIRS = (
     "without the rows, what both ways of clustering have in common counts twice: the errors are "
     "rather too large than too small"
@@ -141,7 +137,8 @@ class StandardErrors:
         episodes that of the columns to `absorb` whose values are most.
         """
         if absorb and not self.columns and self.kind in BY_CLUSTER:
-            log = _set_by_absorbed(log, absorb)
+            set_by = set_by_absorbed(log.table, log.roles, absorb)
+            log = log.replaced(log.table, replace(log.roles, set_by=set_by))
         errors = self._usually_by(log.roles.usual_clusters)
         if not errors.columns:
             looks = self.kind in BY_CLUSTER and log.roles.episode is not None
@@ -290,9 +287,7 @@ class StandardErrors:
         if kind in BY_CLUSTER:
             kind, clusters = "clustered", self._clusters(log)
             if clusters == log.roles.set_by:
-                absorbed = getattr(log.table, "names", ())  # of the table of residuals
-                is_one = log.is_residual and clusters[0] in absorbed
-                note = ABSORBED.format(clusters[0]) if is_one else noted(log.roles)
+                note = noted(log.roles, getattr(log.table, "names", ()))
         bandwidth = self.bandwidth
         if bandwidth is None:
             bandwidth = int(4 * (max(n / max(episodes, 1), 1) / 100) ** (2 / 9))
@@ -307,24 +302,6 @@ class StandardErrors:
         if not self.columns and log.roles.episode is None:
             raise DataError("the log has no episode column to cluster by; name a cluster column")
         return self.columns or (str(log.roles.episode),)
-
-
-def _set_by_absorbed(log: Log, absorb: Columns) -> Log:
-    """Return a log without episodes to be clustered by the absorbed column with most values.
-
-    These must be enough for clusters, and come several times each. A column that has set the
-    instruments stays beside it.
-    """
-    roles = log.roles
-    if roles.episode is not None or roles.groups:
-        return log
-    names = match_columns(absorb, list(log.table.schema.names), "absorb")
-    found = [one for one in repeated_values(log.table, names) if one[1] >= FEW_EPISODES]
-    if not found:
-        return log
-    column = max(found, key=lambda one: one[1])[0]
-    by = tuple(dict.fromkeys((column, *roles.set_by)))[:MOST_WAYS]
-    return log.replaced(log.table, replace(roles, set_by=by))
 
 
 @dataclass(frozen=True, slots=True)
