@@ -41,6 +41,7 @@ DELAYED = (
     "through the action, as a delayed effect does: fit with --lags 1 (lags=1) instead of "
     "differences."
 )
+COMPLIERS = "This is the effect on those whose treatment the instrument changes."
 NOT_TESTED = "not tested: absorbing mixes the rows of a unit; compare with --lags 1"
 MOST_DRAWN = 6
 """Outputs that are drawn."""
@@ -67,6 +68,7 @@ def fit_summary(fit: Fit, most_outputs: int | None, *, warnings: bool = True) ->
             lines += fit.inference.tables(fit.estimate, n_outputs)
         else:
             lines += [*effect_lines(fit, n_outputs), "", *fit.inference.judgement()]
+        lines += [COMPLIERS] if _two_valued(fit) else []
         lines += [f"columns           {text}" for text in fit.roles.lines()]
         lines += [f"ends              {text}" for text in _end_lines(fit)]
         lines.append(f"dropped rows      {dropped_rows(fit)}")
@@ -82,6 +84,14 @@ def fit_summary(fit: Fit, most_outputs: int | None, *, warnings: bool = True) ->
     lines.append(f"standard errors   {fit.estimate.W_cov}; LS ignores the instrument")
     lines += [f"                  {fit.errors.note}"] if fit.errors.note else []
     return "\n".join(lines)
+
+
+def _two_valued(fit: Fit) -> bool:
+    """Whether an action that the instruments move has two values."""
+    if fit.sample is None or fit.method == "least-squares" or fit.verdict is None:
+        return False
+    judged = fit.verdict.word in ("strong", "doubtful")
+    return judged and any(len(np.unique(column)) == 2 for column in fit.sample.a.T)
 
 
 def log_line(fit: Fit) -> str:

@@ -16,6 +16,7 @@ from ivvi.diagnostics import Diagnostics, Strength, diagnose, strength
 from ivvi.diagnostics.data_doubts import data_doubts
 from ivvi.diagnostics.prediction_checks import ONE_SOLUTION, leaves_range, predicts_worse
 from ivvi.diagnostics.reduced_form import reduced_form
+from ivvi.diagnostics.row_influence import alike_within, deciding_row
 from ivvi.diagnostics.specification import misspecified
 from ivvi.diagnostics.strength import explain_unidentified
 from ivvi.diagnostics.timing import explained_in_own_row
@@ -32,7 +33,7 @@ from ivvi.estimators.covariance.scores import Scored
 from ivvi.estimators.covariance.standard_errors import Resolved
 from ivvi.estimators.covariance.step_dependence import step_dependence
 from ivvi.estimators.jackknife_iv import KINDS, JackknifeIV
-from ivvi.estimators.kclass import LIML, Fuller
+from ivvi.estimators.kclass import LIML, Fuller, KClass
 from ivvi.estimators.registry import settings_of
 from ivvi.estimators.sgda.sgda import SGDA
 from ivvi.estimators.smooth import Smooth
@@ -45,7 +46,7 @@ from ivvi.fitting.own_lags import in_order, own_lags
 from ivvi.fitting.second_pass import second_pass
 from ivvi.logs import Batch, Counts, Log, Roles, Sample
 from ivvi.logs.column_patterns import Columns
-from ivvi.logs.instrument_groups import few_values
+from ivvi.logs.instrument_groups import few_values, unnamed_columns
 from ivvi.logs.sample import MOST, first_rows
 from ivvi.moments import Moments, compute_moments, few_threads
 from ivvi.moments.compression import restrict
@@ -209,7 +210,13 @@ class Recipe:
         automatic = errors.kind == "robust" and self.errors.kind == "auto"
         if head is not None and log is not None and automatic and not log.is_residual:
             errors = errors.noting(few_values(head, shard.roles))
+        alike = "" if log is None else self._alike(log, estimate, moments, errors)
+        errors = replace(errors, warning=errors.warning or alike)
         notes, doubts = self._notes(log, head, shard, estimate)
+        if alike:
+            doubts = ()  # these take rows for independent
+        if isinstance(method, KClass) and (mixed := method.doubt(moments.n)):
+            doubts = (mixed, *doubts)
         return Fit(
             estimate=estimate,
             inference=self._inferred(shard, diagnosed, estimates, scored, errors, log, head),
@@ -224,6 +231,13 @@ class Recipe:
             notes=notes,
             doubts=doubts,
         )
+
+    def _alike(self, log: Log, estimate: Estimate, moments: Moments, errors: Resolved) -> str:
+        """Say that rows of a column without a part in the log are alike, or nothing."""
+        if self.errors.kind != "auto" or errors.warning or log.is_residual:
+            return ""
+        others = unnamed_columns(log.table, log.roles)
+        return alike_within(estimate, moments, log, errors, others)
 
     def _checked_strength(self, diagnosed: Moments, shard: Shard) -> Strength:
         """Return how strong the instruments are; refuse those that do not identify W."""
@@ -300,6 +314,8 @@ class Recipe:
         robust = beside_wald(self.method, moments, estimate, diagnostics, scored)
         wild = self._wild(moments, estimate)
         verdict = settled(diagnostics.verdict, robust, bootstrapped=bool(wild))
+        if isinstance(self.method, KClass) and self.method.doubt(moments.n):
+            verdict = replace(verdict, recommended="none")
         if errors.kind not in ("robust", "unadjusted"):
             verdict = replace(verdict, method="")  # a jackknife takes rows for independent
         diagnostics = replace(diagnostics, verdict=verdict)
@@ -338,7 +354,8 @@ class Recipe:
         mended = own is None and not in_data  # what is wrong with the rows bends the fit too
         if mended and not log.is_residual and self.method.name in ONE_SOLUTION:
             doubts = misspecified(estimate, moments, *_by_episode(log, head, roles))
-        texts = (own.warning if own else "", far, *in_data)
+        single = "" if roles.frequency else deciding_row(estimate, moments, head)
+        texts = (own.warning if own else "", far, *in_data, single)
         return log.notes + tuple(text for text in texts if text), doubts
 
     def _wild(self, moments: Moments, estimate: Estimate) -> dict[tuple[str, str], WildTest]:

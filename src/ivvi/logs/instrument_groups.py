@@ -33,6 +33,8 @@ MOST_COLUMNS = 200
 """Columns of the table that are compared with the instruments."""
 ENOUGH_VALUES = 20
 """Values of an absorbed column that are enough to cluster by."""
+MOST_UNNAMED = 40
+"""Columns without a part in the log within whose values rows are compared."""
 FEWEST_GROUPS = 5
 """With fewer groups nothing is said: they may be the levels of an instrument in other words."""
 MOST_LEVELS = 10
@@ -100,6 +102,12 @@ def set_by_absorbed(table: BatchSource, roles: Roles, absorb: Columns) -> tuple[
         return roles.set_by
     column = max(found, key=lambda one: one[1])[0]
     return tuple(dict.fromkeys((column, *roles.set_by)))
+
+
+def unnamed_columns(table: BatchSource, roles: Roles) -> list[str]:
+    """Name the columns that may be groups and have no part in a log."""
+    used = {*_sources(roles, roles.columns), *roles.columns, *roles.set_by, roles.dates}
+    return [name for name in _candidates(table, roles) if name not in used][:MOST_UNNAMED]
 
 
 def few_values(head: Batch, roles: Roles) -> str:
