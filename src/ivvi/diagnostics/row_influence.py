@@ -30,15 +30,21 @@ LOOKED_AT = 8192
 """Rows that are looked at."""
 DECIDES, FEWEST_ROWS = 0.5, 30
 """Share of an effect's variance by which a row decides it, and rows that make it no chance."""
+FAR, BEYOND = 15.0, 3.0
+"""How far off its residual must be: in median distances, and in that of the next one."""
 LARGER, LEVEL = 1.3, 1e-3
 """How much larger a variance by groups must be, and the p-value over all columns and effects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Influence:
-    """What each row adds to each effect, (n, effects), and the output and feature of each."""
+    """What each row adds to each effect, (n, effects), and the output and feature of each.
+
+    `e` are the residuals, of every output, (n, d_y).
+    """
 
     s: Floats
+    e: Floats
     names: tuple[tuple[int, int], ...]
 
     @classmethod
@@ -55,9 +61,9 @@ class Influence:
         space = whiten(moments, estimate.instruments)
         L = np.broadcast_to(estimate.influence, (len(estimate.W), *estimate.influence.shape[-2:]))
         inner, e = (V - space.shift) @ space.T, V @ estimate.residual_map.T
-        if rows.weight is not None:
-            e = e * rows.weight[:, None]
-        return cls(np.column_stack([e[:, i] * (inner @ L[i, j]) for i, j in names]), names)
+        mass = np.ones(len(rows)) if rows.weight is None else rows.weight
+        s = [mass * e[:, i] * (inner @ L[i, j]) for i, j in names]
+        return cls(np.column_stack(s), e, names)
 
 
 def deciding_row(estimate: Estimate, moments: Moments, head: Batch) -> str:
@@ -68,9 +74,11 @@ def deciding_row(estimate: Estimate, moments: Moments, head: Batch) -> str:
         return ""
     share = found.s**2 / np.maximum(np.sum(found.s**2, axis=0), np.finfo(float).tiny)
     row, effect = np.unravel_index(int(np.argmax(share)), share.shape)
-    if share[row, effect] <= DECIDES:
-        return ""
     (i, j), design = found.names[int(effect)], estimate.design
+    apart = np.abs(found.e[:, i] - np.median(found.e[:, i]))
+    usual = max(FAR * float(np.median(apart)), BEYOND * float(np.partition(apart, -2)[-2]))
+    if share[row, effect] <= DECIDES or apart[row] <= usual:
+        return ""
     y = rows.y[:, i]
     others = np.delete(y, row)
     return (

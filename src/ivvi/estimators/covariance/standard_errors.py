@@ -27,6 +27,9 @@ BY_CLUSTER = ("auto", "clustered", "cr2", "wild")
 KERNELS = ("bartlett", "parzen")
 FEW_EPISODES = 20
 """With at least this many episodes they are clusters, even if coefficients are more."""
+FEW_ROWS = 10
+"""With fewer rows for each coefficient, robust errors of `auto` are corrected for them."""
+SMALL = "{:,} rows are few for {} coefficients: the errors are corrected for it (debiased)"
 MOST_WAYS = 3
 """Most columns to cluster by at once."""
 MOST_DRAWS = 10_000_000
@@ -60,8 +63,9 @@ class StandardErrors:
     debiased
         Correct for few rows and few clusters, n / (n - d_phi) or
         G (n - 1) / ((G - 1) (n - d_phi)), with Student's t for normal; G - 1 degrees of freedom
-        for clusters. None, the default, corrects clustered errors alone, with degrees of
-        freedom from the effective number of clusters, which uneven ones lower.
+        for clusters. None, the default, corrects clustered errors, with degrees of freedom from
+        the effective number of clusters, which uneven ones lower; and robust ones of ``auto``
+        with fewer than ten rows a coefficient.
     bandwidth
         Largest lag of ``hac``; by default 4 (T / 100)^(2/9) for episodes of T steps.
     kernel
@@ -293,7 +297,9 @@ class StandardErrors:
             bandwidth = int(4 * (max(n / max(episodes, 1), 1) / 100) ** (2 / 9))
         elif bandwidth >= max(n, 1):
             raise InputError(f"the bandwidth is {bandwidth}; the log has {n} transitions")
-        resolved = Resolved(self, kind, clusters, bandwidth, note)
+        few = kind == "robust" and self.kind == "auto" and n < FEW_ROWS * d_phi
+        note = note or (few * SMALL.format(n, d_phi))
+        resolved = Resolved(self, kind, clusters, bandwidth, note, few_rows=few)
         if self.columns or n <= episodes:
             return resolved
         return resolved.with_shared(log, alike, paths)
@@ -309,7 +315,7 @@ class Resolved:
     """Standard errors for one log: the choice, its clusters, and a note on how it was made.
 
     `warning` is what to know before believing them. What episodes share at a step weighs
-    `inflation` times as much as if steps were independent.
+    `inflation` times as much as if steps were independent. `few_rows` are few for the coefficients.
     """
 
     requested: StandardErrors
@@ -319,12 +325,13 @@ class Resolved:
     note: str = ""
     warning: str = ""
     inflation: float = 1.0
+    few_rows: bool = False
 
     @property
     def debiased(self) -> bool:
         """Whether variances are corrected for few rows or clusters."""
         debiased = self.requested.debiased
-        return self.kind == "clustered" if debiased is None else debiased
+        return self.kind == "clustered" or self.few_rows if debiased is None else debiased
 
     @property
     def guarded(self) -> bool:
