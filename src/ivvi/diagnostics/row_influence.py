@@ -1,25 +1,24 @@
 """What single rows, and rows with something in common, do to the effects of actions.
 
-Row i moves the coefficient w by s_i / n, s_i = e_i L psi~_i: its residual times the part that the
-instruments leave it. The variance of w is the sum of the squares of s, added up first by what
-rows are clustered by. So a row whose square is more than half of that sum decides the effect. And
-a column of the table that nobody named belongs to the clusters if sums over its values have
-larger squares than rows by themselves: their ratio is chi2(G) / G for G even groups of independent
-rows, G being (sum v)^2 / sum v^2 for groups of variance v.
+Row i moves the coefficient w by s_i / n (`ivvi.estimators.covariance.influence`). The variance of
+w is the sum of the squares of s, added up first by what rows are clustered by. So a row whose
+square is more than half of that sum decides the effect. And a column of the table that nobody
+named belongs to the clusters if sums over its values have larger squares than rows by themselves:
+their ratio is chi2(G) / G for G even groups of independent rows, G being (sum v)^2 / sum v^2 for
+groups of variance v.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ivvi.diagnostics.distributions import chi2_tail
 from ivvi.errors import InputError
 from ivvi.estimators import Estimate
+from ivvi.estimators.covariance.influence import Influence
 from ivvi.estimators.covariance.standard_errors import Resolved
-from ivvi.estimators.whitening import whiten
 from ivvi.features.design import Floats
 from ivvi.logs import Batch, Log
 from ivvi.logs.instrument_groups import FEWEST_GROUPS, ROWS_PER_GROUP
@@ -34,36 +33,6 @@ FAR, BEYOND = 15.0, 3.0
 """How far off its residual must be: in median distances, and in that of the next one."""
 LARGER, LEVEL = 1.3, 1e-3
 """How much larger a variance by groups must be, and the p-value over all columns and effects."""
-
-
-@dataclass(frozen=True, slots=True)
-class Influence:
-    """What each row adds to each effect, (n, effects), and the output and feature of each.
-
-    `e` are the residuals, of every output, (n, d_y).
-    """
-
-    s: Floats
-    e: Floats
-    names: tuple[tuple[int, int], ...]
-
-    @classmethod
-    def of(cls, estimate: Estimate, moments: Moments, rows: Batch) -> Influence | None:
-        """Return the influence of rows on what is instrumented; None where there is none."""
-        design = moments.design
-        free = [j for j in range(estimate.W.shape[1]) if j not in set(design.shared)]
-        noisy = [i for i, name in enumerate(design.outputs) if name not in estimate.exact]
-        names = tuple((i, j) for i in noisy for j in free)
-        if not names or not estimate.influence.size or not np.isfinite(estimate.W).all():
-            return None
-        V = np.ones((len(rows), design.width))
-        V[:, design.varying] = design.rows(rows)
-        space = whiten(moments, estimate.instruments)
-        L = np.broadcast_to(estimate.influence, (len(estimate.W), *estimate.influence.shape[-2:]))
-        inner, e = (V - space.shift) @ space.T, V @ estimate.residual_map.T
-        mass = np.ones(len(rows)) if rows.weight is None else rows.weight
-        s = [mass * e[:, i] * (inner @ L[i, j]) for i, j in names]
-        return cls(np.column_stack(s), e, names)
 
 
 def deciding_row(estimate: Estimate, moments: Moments, head: Batch) -> str:

@@ -29,6 +29,7 @@ from ivvi.estimators.covariance.estimate_covariance import (
     with_errors,
     without_rounding,
 )
+from ivvi.estimators.covariance.influence import with_bandwidth
 from ivvi.estimators.covariance.scores import Scored
 from ivvi.estimators.covariance.standard_errors import Resolved
 from ivvi.estimators.covariance.step_dependence import step_dependence
@@ -200,6 +201,9 @@ class Recipe:
         strong = self._checked_strength(diagnosed, shard)
         errors = self._resolved(shard, log, strong.d_phi)
         log = None if log is None else errors.prepared(log)
+        if log is not None and errors.kind == "hac":
+            steps, rows = moments.n / max(shard.counts.episodes, 1), log.head(episodes=True)
+            errors = with_bandwidth(errors, Exact().solve(moments), moments, rows, steps)
         method = self._method_for(errors, log)
         estimates, scored = self._solved(method, shard, diagnosed, errors, log)
         head = None if log is None else log.head(episodes=True)

@@ -69,6 +69,8 @@ def with_errors(
         )
         bandwidth = errors.bandwidth if errors.kind == "hac" else None
         covariance = Covariance(errors.kind, blocks, joint, clusters, debiased, bandwidth)
+        if errors.freedom is not None:
+            covariance = replace(covariance, freedom=np.full(estimate.W.shape, errors.freedom))
         covariance = _weighed(covariance, errors, estimate, moments)
         if errors.requested.kind == "cr2":
             covariance = _cr2(covariance, estimate, moments)

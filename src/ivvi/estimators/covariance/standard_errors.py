@@ -67,7 +67,8 @@ class StandardErrors:
         the effective number of clusters, which uneven ones lower; and robust ones of ``auto``
         with fewer than ten rows a coefficient.
     bandwidth
-        Largest lag of ``hac``; by default 4 (T / 100)^(2/9) for episodes of T steps.
+        Largest lag of ``hac``; by default 4 (T / 100)^(2/9) for episodes of T steps. ``auto``
+        takes more where the rows' influence on an effect lasts longer (Andrews, 1991).
     kernel
         Weights of the lags, ``bartlett`` or ``parzen``.
     joint
@@ -272,8 +273,9 @@ class StandardErrors:
             kind = "clustered" if self.columns or n > episodes else "robust"
             if kind == "clustered" and not self.columns and episodes <= min(d_phi, FEW_EPISODES):
                 kind = "hac" if log.ordered and not log.roles.frequency else "robust"
+                several = "1 episode is" if episodes == 1 else f"{episodes} episodes are"
                 note = (
-                    f"{episodes} episodes are too few to cluster {d_phi} coefficients by: the "
+                    f"{several} too few to cluster {d_phi} coefficients by: the "
                     f"standard errors are {kind.replace('hac', 'HAC along the episodes')}, and too "
                     "small if an instrument is drawn once per episode"
                 )
@@ -316,6 +318,7 @@ class Resolved:
 
     `warning` is what to know before believing them. What episodes share at a step weighs
     `inflation` times as much as if steps were independent. `few_rows` are few for the coefficients.
+    `freedom` are the degrees of freedom of HAC errors, where the data chose their bandwidth.
     """
 
     requested: StandardErrors
@@ -326,6 +329,7 @@ class Resolved:
     warning: str = ""
     inflation: float = 1.0
     few_rows: bool = False
+    freedom: float | None = None
 
     @property
     def debiased(self) -> bool:
