@@ -17,6 +17,10 @@ from ivvi.moments.welford import Ints
 
 ALIKE, FEWEST = 0.8, 20
 """Share of the rows that must agree (others follow a gap), and rows to tell it by."""
+MOST_UNITS, MOST_ROWS, MOST_PAIRS = 500, 8192, 20
+"""Units and rows that are looked at, and pairs of columns that are compared in any order."""
+AT_FIRST = 256
+"""Rows that rule most pairs out."""
 ROUNDING = 1e-9
 DIFFERENT = 0.9
 """Share of a unit's outputs that must differ for an agreement in another order to be no chance."""
@@ -32,6 +36,8 @@ class OwnLags:
 
 def own_lags(rows: Batch, units: Ints, roles: Roles) -> OwnLags | None:
     """Return the states of rows (n,) that are lags of an output, by the units of the rows (n,)."""
+    some = np.flatnonzero(units < MOST_UNITS)[:MOST_ROWS]
+    rows, units = rows.chosen(some), units[some]
     order = in_order(rows, units)
     same = units[order][1:] == units[order][:-1]
     before, after = order[:-1][same], order[1:][same]
@@ -43,6 +49,8 @@ def own_lags(rows: Batch, units: Ints, roles: Roles) -> OwnLags | None:
     ]
     if lags:
         return OwnLags(tuple(lags))
+    if len(roles.state) * len(outputs) > MOST_PAIRS:
+        return None
     lags = [
         name
         for name, x in zip(roles.state, rows.x.T, strict=True)
@@ -60,6 +68,8 @@ def in_order(rows: Batch, units: Ints) -> Ints:
 
 def _follows(x: Floats, before: Floats, now: Floats) -> bool:
     """Tell whether x is the output of the row before, in rows in which the output has moved."""
+    if len(x) > 4 * AT_FIRST and not _follows(x[:AT_FIRST], before[:AT_FIRST], now[:AT_FIRST]):
+        return False
     moved = before != now
     alike = _equal(x, before)[moved]
     return len(alike) >= FEWEST and bool(alike.mean() >= ALIKE)
