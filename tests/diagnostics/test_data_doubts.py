@@ -123,3 +123,14 @@ def test_groups_by_which_errors_are_clustered_do_not_make_a_code_of_a_number() -
     table = cross_section(rng, firm % 7, 2 * rng.normal(size=80)[firm]) | {"firm": firm}
     log = ivvi.read_logs(table, state="x,code", **ONE_DECISION)
     ivvi.fit(log, se=ivvi.StandardErrors(cluster="firm"))
+
+
+@pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
+def test_copies_that_a_cluster_holds_together_are_no_doubt() -> None:
+    rng = np.random.default_rng(0)
+    z, u = rng.normal(size=(2, 300))
+    rows = {"z": z, "a": z + u, "y": z + 2 * u + rng.normal(size=300), "person": np.arange(300)}
+    twice = {name: np.repeat(values, 2) for name, values in rows.items()}
+    log = ivvi.read_logs(twice, action="a", instrument="z", next_state="y")
+    assert not [text for text in ivvi.fit(log, cluster="person").warnings if "copies" in text]
+    assert [text for text in ivvi.fit(log, se="robust").warnings if "copies" in text]

@@ -72,6 +72,7 @@ def test_an_outcome_of_the_same_row_is_noticed_whatever_the_number_of_steps(step
             assert (found is not None) == late
 
 
+@pytest.mark.filterwarnings("ignore:the noise of sales lasts")  # as demand does
 def test_what_the_warning_advises_silences_it():
     rows = panel(1, same_row=True)
     before = np.where(rows["week"] > 0, np.roll(rows["sales"], 1), 0.0)

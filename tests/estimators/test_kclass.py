@@ -42,6 +42,7 @@ def peer(data, output, method, kind, *, debiased=False):
     return model.fit(cov_type=kind, debiased=debiased, **clusters)
 
 
+@pytest.mark.filterwarnings("ignore:k = 0.5 is far below one")
 @pytest.mark.parametrize("debiased", mark_thorough([False, True], False), ids=["plain", "debiased"])
 @pytest.mark.parametrize(
     ("method", "kind"),
@@ -152,3 +153,16 @@ def test_textbook_data_against_linearmodels(name):
         fit = ivvi.estimate(log, method=method, se="robust")
         np.testing.assert_allclose(fit.W[0], other.params[order], rtol=1e-6)
         np.testing.assert_allclose(fit.se[0], other.std_errors[order], rtol=1e-6)
+
+
+def test_a_k_far_below_one_is_said_to_be_partly_regression():
+    rng = np.random.default_rng(0)
+    z, u = rng.normal(size=(2, 500))
+    rows = {"z": z, "a": z + u, "y": 0.5 * (z + u) + u + rng.normal(size=500)}
+    log = ivvi.read_logs(rows, action="a", instrument="z", next_state="y")
+    with pytest.warns(ivvi.errors.IvviWarning, match="partly that of regression"):
+        fit = ivvi.estimate(log, method="kclass:0.5")
+    assert fit.verdict.recommended == "none"
+    assert "Do not plan" in fit.brief.text
+    for word in ("kclass:1", "kclass:0.999", "kclass:1.01"):
+        assert not ivvi.estimate(log, method=word).warnings

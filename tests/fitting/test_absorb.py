@@ -295,3 +295,47 @@ def test_effects_are_found_by_their_value_in_any_form(kind, tmp_path):
         for unknown in ("x7", "99", "07", 10**30):
             with pytest.raises(ivvi.InputError, match="has no effect of"):
                 effects[unknown]
+
+
+def autocorrelated(units=40, steps=8, seed=0):
+    """A panel without named episodes whose instrument and errors last within a unit."""
+    rng = np.random.default_rng(seed)
+    z, e = np.cumsum(rng.normal(size=(2, units, steps)), axis=2).reshape(2, -1)
+    u = rng.normal(size=units * steps)
+    a = z + u
+    rows = {"firm": np.repeat(np.arange(units), steps), "year": np.tile(np.arange(steps), units)}
+    return rows | {"z": z, "a": a, "y": 0.5 * a + u + e}
+
+
+@pytest.mark.parametrize("how", ["formula", "absorb"])
+def test_errors_without_episodes_are_clustered_by_the_absorbed_column_with_most_values(how):
+    rows = autocorrelated()
+    columns = {"action": "a", "instrument": "z", "next_state": "y"}
+    formula = {"formula": "y ~ 1 | year + firm | a ~ z"}
+    log = ivvi.read_logs(rows, **(formula if how == "formula" else columns))
+    absorb = {} if how == "formula" else {"absorb": "year,firm"}
+    fit = ivvi.fit(log, **absorb)
+    np.testing.assert_allclose(fit.se, ivvi.fit(log, cluster="firm", **absorb).se)
+    assert fit.se[0, 1] > 1.3 * ivvi.fit(log, se="robust", **absorb).se[0, 1]
+    assert "clustered by firm" in fit.errors.note
+    assert ivvi.interval(log, **absorb).clusters == ("firm",)
+    assert ivvi.fit(log, method="ijive", **absorb).errors.kind == "robust"
+
+
+@pytest.mark.parametrize("units", [8, 160])
+def test_absorbed_columns_of_few_or_single_values_are_no_clusters(units):
+    """Eight groups are too few; 160 of two rows each are clusters, of one row each none."""
+    rows = autocorrelated(units, steps=2 if units == 160 else 40)
+    rows["year"] = np.arange(len(rows["y"])) % 5
+    log = ivvi.read_logs(rows, formula="y ~ 1 | firm + year | a ~ z")
+    assert ivvi.fit(log).errors.clusters == (("firm",) if units == 160 else ())
+
+
+def test_no_note_counts_the_values_of_an_instrument_without_its_effects():
+    rng = np.random.default_rng(0)
+    n = 600
+    rows = {"ward": np.arange(n) % 6, "z": (np.arange(n) // 6 % 20) ** 1.7, "u": rng.normal(size=n)}
+    rows["a"] = rows["z"] + rows["u"] + rng.normal(size=n)
+    rows["y"] = rows["a"] + rows["u"] + rng.normal(size=n)
+    fit = ivvi.fit(ivvi.read_logs(rows, formula="y ~ 1 | ward | a ~ z"))
+    assert "takes only" not in fit.errors.note

@@ -120,7 +120,25 @@ def test_effect_of_a_linear_fit_is_its_coefficient(linear_log):
     found = ivvi.effect(fit, "a0")
     assert np.allclose(found.estimate, fit.W[0, 2])
     assert np.allclose(found.se, fit.se[0, 2])
-    assert not found.caveat
+    assert "the same for every x0" in found.caveat
+    assert "--features auto" in found.caveat
+
+
+@pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
+def test_effects_and_tables_repeat_what_speaks_against_a_fit():
+    rng = np.random.default_rng(0)
+    x, z, u, e = rng.normal(size=(4, 2000))
+    rows = {"x": x, "z": z, "a": z + u, "y": (0.5 + x) * (z + u) + u + e}
+    roles = {"state": "x", "action": "a", "instrument": "z", "next_state": "y"}
+    doubted = ivvi.fit(ivvi.read_logs(rows, **roles))
+    found = ivvi.effect(doubted, "a", "x")
+    assert found.to_json()["caveat"].startswith(doubted.doubts[0])
+    sound = ivvi.fit(ivvi.read_logs(rows | {"y": z + 2 * u + e}, **roles))
+    weak = ivvi.fit(ivvi.read_logs(rows | {"a": 0.01 * z + u}, **roles))
+    made = ivvi.table({"one": doubted, "two": sound, "three": weak})
+    assert [note.split(":")[0] for note in made.notes] == ["one", "three"]
+    assert "the instruments are weak" in str(made)
+    assert doubted.doubts[0] in str(made)
 
 
 def test_effect_along_the_action_itself_is_its_slope(fit):

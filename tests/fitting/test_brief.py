@@ -174,11 +174,29 @@ def test_a_fit_with_instruments_that_contradict_each_other_is_not_to_be_planned_
     told = words(fit)
     assert told["Instrument"].startswith("Contradictory")
     assert "cannot tell" in told["Confounding"]
-    assert "plan" not in told["Next"]
+    assert told["Next"].startswith("Do not plan with it. Find the invalid instrument")
     assert fit.to_json()["recommended"] == "none"
     with pytest.warns(PlanningWarning, match="contradict each other"):
         policy = ivvi.plan(fit, "quadratic", (-1, 1), horizon=2, method="mpc", compare=False)
     assert words(policy)["Next"].startswith("Do not act on it")
+
+
+@pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
+def test_differences_of_a_delayed_effect_are_contradictory_and_not_to_be_planned_with():
+    """x' = 0.8 x - 0.1 a - 0.6 a of the step before: the earlier instrument acts by itself."""
+    rng = np.random.default_rng(0)
+    x, before, rows = rng.normal(size=100), np.zeros(100), []
+    for step in range(10):
+        z, u = rng.normal(size=(2, 100))
+        a = z + 0.7 * u
+        rows.append((np.arange(100), np.full(100, step), x, a, z))
+        x, before = 0.8 * x - 0.1 * a - 0.6 * before + 0.6 * u, a
+    columns = dict(zip(("id", "t", "x", "a", "z"), np.hstack(rows), strict=True))
+    roles = {"state": "x", "action": "a", "instrument": "z", "episode": "id", "step": "t"}
+    fit = ivvi.fit(ivvi.read_logs(columns, **roles), difference=True)
+    assert fit.verdict.word == "contradictory"
+    assert "Do not plan" in words(fit)["Next"]
+    assert "--lags 1" in words(fit)["Next"]
 
 
 def test_powers_of_one_instrument_do_not_contradict_each_other():

@@ -54,6 +54,7 @@ def test_every_method_is_tried() -> None:
     assert {word.partition(":")[0] for word in words.METHODS} == set(METHODS) - {"smooth"}
 
 
+@pytest.mark.filterwarnings("ignore:k = 0.5 is far below one")
 @pytest.mark.parametrize("word", WORDS)
 def test_a_fit_of_any_method_comes_back(word: str, log: ivvi.Log, tmp_path) -> None:
     fit = ivvi.estimate(log, method=word, se="robust" if "jive" in word else "auto")

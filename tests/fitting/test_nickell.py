@@ -11,6 +11,7 @@ from ivvi import InputError
 
 pytestmark = pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
 TRUTH = {"x": 0.5, "a": -0.5}
+FORMULA = "y ~ lag | id | a ~ z"
 
 
 def make_panel(units, steps, seed):
@@ -202,3 +203,49 @@ def test_the_shell_plans_for_a_unit(tmp_path):
     done = run("plan", model, *problem, "--unit", "7", "--out", tmp_path / "other")
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert "expected COLUMN=VALUE" in done.err
+
+
+def with_own_lag(units, steps, seed, *, shuffled=False):
+    """The panel as a table of its own transitions: x is the y of the row before."""
+    rows = transitions(make_panel(units, steps, seed))
+    rows = {"id": rows.pop("episode"), "year": rows.pop("step"), "lag": rows.pop("x"), **rows}
+    if not shuffled:
+        return rows
+    order = np.random.default_rng(0).permutation(len(rows["y"]))
+    return {name: values[order] for name, values in rows.items()}
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_lag_that_stands_in_the_table_has_the_bias_of_a_derived_one(named):
+    derived = ivvi.estimate(open_log(make_panel(80, 8, seed=3)), absorb="episode", half_panel=True)
+    keys = {"episode": "id", "step": "year"} if named else {}
+    log = ivvi.read_logs(with_own_lag(80, 8, 3, shuffled=named), formula=FORMULA, **keys)
+    plain = ivvi.estimate(log)
+    assert any("Nickell bias of lag" in text and "--half-panel" in text for text in plain.warnings)
+    fit = ivvi.estimate(log, half_panel=True)
+    for name, other in (("lag", "x"), ("a", "a")):
+        at, same = (
+            f.estimate.design.phi_names.index(n) for f, n in ((fit, name), (derived, other))
+        )
+        assert fit.W[0, at] == pytest.approx(derived.W[0, same], rel=1e-6)
+        assert fit.se[0, at] == pytest.approx(derived.se[0, same], rel=1e-6)
+
+
+def test_a_lag_in_rows_without_an_order_is_told_and_not_halved():
+    log = ivvi.read_logs(with_own_lag(80, 8, 3, shuffled=True), formula=FORMULA)
+    told = [text for text in ivvi.estimate(log).warnings if "Nickell" in text]
+    assert "not in the order of time" in told[0]
+    with pytest.raises(InputError, match="in the order of time"):
+        ivvi.estimate(log, half_panel=True)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_states_that_are_no_lags_have_no_such_bias(seed):
+    """Constant, discrete and lasting states, and one that is the output of the same row's unit."""
+    rng = np.random.default_rng(seed)
+    n, units = 600, np.repeat(np.arange(60), 10)
+    u, z, x = rng.normal(size=(3, n))
+    rows = {"id": units, "x": np.cumsum(x), "d": rng.integers(0, 2, n), "z": z, "a": z + u}
+    rows["y"] = (rows["a"] + u + rng.normal(size=n) > 0).astype(float)
+    fit = ivvi.estimate(ivvi.read_logs(rows, formula="y ~ x + d | id | a ~ z"))
+    assert fit.nickell is None

@@ -213,3 +213,14 @@ def test_moments_go_on_with_another_log(simulated, fit):
     ratio = both.se / Exact().solve(fit.moments).se
     assert (ratio < 0.85).all()
     assert (ratio > 0.6).all()
+
+
+@pytest.mark.parametrize("values", [2, 3])
+def test_the_effect_of_a_treatment_is_said_to_be_that_on_those_whom_the_instrument_moves(values):
+    rng = np.random.default_rng(0)
+    z, u, e = rng.normal(size=(3, 1000))
+    a = np.clip(np.round(z + u), 0, values - 1)
+    rows = {"z": z, "a": a, "y": a + u + e}
+    fit = ivvi.fit(ivvi.read_logs(rows, action="a", instrument="z", next_state="y"))
+    told = "the effect on those whose treatment the instrument changes" in fit.summary()
+    assert told == (values == 2)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import ivvi
+from ivvi.logs.instrument_groups import _is_rounded as is_rounded
 
 COLUMNS: dict[str, Any] = {"state": "x", "action": "a", "instrument": "z", "reward": "y"}
 
@@ -128,3 +129,10 @@ def test_rows_of_a_patient_that_was_not_named_are_clustered_and_the_episode_is_s
     fit = ivvi.fit(ivvi.read_logs(table, **asked))
     assert fit.errors.clusters == ("patient",)
     assert "--episode" in fit.errors.note
+
+
+def test_values_that_differ_by_rounding_alone_are_compared_without_warnings() -> None:
+    """Tiny numbers have the same exponential."""
+    z = np.concatenate([1e-17 * np.arange(40), np.linspace(-2, 2, 41) ** 3])
+    with np.errstate(all="raise"):
+        assert not is_rounded(z)

@@ -139,3 +139,14 @@ def test_features_that_instruments_cannot_identify_are_left_out_and_named():
     assert "without a0^2, not identified" in phi.test.statistic.null
     assert phi.test.statistic.df == (1,)
     assert "--features auto" in phi.advice
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_weights_of_a_survey_make_no_features_too_poor(seed):
+    """Uneven weights make sums vary more than as many even rows do."""
+    rng = np.random.default_rng(seed)
+    x, z, u, e, w = rng.normal(size=(5, 800))
+    rows = {"x": x, "z": z, "a": z + u + x, "w": np.exp(w)}
+    rows["y"] = 0.5 * rows["a"] + u + x + e
+    roles = {"state": "x", "action": "a", "instrument": "z", "next_state": "y"}
+    assert not ivvi.check(ivvi.read_logs(rows, weight="w", **roles), level=0.01).failed

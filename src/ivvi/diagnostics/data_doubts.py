@@ -76,6 +76,9 @@ def copied_rows(head: Batch, roles: Roles) -> str:
     rows = np.column_stack(columns)
     different, first = np.unique(rows, axis=0, return_index=True)
     copies = len(rows) - len(different)
+    if head.clusters:  # copies within a cluster are counted once already
+        apart = np.unique(np.column_stack([rows, *head.clusters]), axis=0)
+        copies = len(apart) - len(different)
     if copies <= max(2, MANY_COPIES * len(rows)):
         return ""
     most = max(len(np.unique(column)) for column in rows[first].T)

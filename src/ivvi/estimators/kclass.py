@@ -8,6 +8,7 @@ little less; with weak instruments they are far less biased than two-stage least
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -41,6 +42,19 @@ class KClass:
     def name(self) -> str:
         """The word by which the command line knows it."""
         return f"kclass:{self.k:g}"
+
+    def doubt(self, n: int) -> str:
+        """Say that k is so far below one for n rows that it mixes regression in, or nothing.
+
+        The estimate has the limit of two-stage least squares only if (1 - k) n^1/2 vanishes.
+        """
+        if (1 - self.k) * math.sqrt(n) < 1:
+            return ""
+        return (
+            f"k = {self.k:g} is far below one: the estimate is partly that of regression, and as "
+            "confounded, and its intervals do not know it; use the method exact (k = 1), liml or "
+            "fuller:1"
+        )
 
     def solve(
         self, moments: Moments, log: Log | None = None, checkpoint: Checkpoint | None = None

@@ -99,9 +99,10 @@ class AbsorbedTable:
         The rows, with the cluster columns that are needed, and their features.
     columns
         The columns whose effects are absorbed.
-    lengths
-        Rows of each episode, (G,): its first and its second half then have effects of their own,
-        and the row in the middle, where there is one, stands in both.
+    lengths, halved
+        Rows of each value of an absorbed column, (G,), and this column, by default the episode:
+        the first and the second half of each then have effects of their own, and the row in the
+        middle, where there is one, stands in both.
     """
 
     in_memory = False
@@ -116,12 +117,13 @@ class AbsorbedTable:
         design: Design,
         columns: Columns,
         lengths: Ints | None = None,
+        halved: str | None = None,
     ) -> None:
         names = match_columns(columns, list(log.table.schema.names), "absorb")
         if not names:
             raise InputError("no column to absorb is given")
         _check_columns(names, log.roles)
-        self._lengths = lengths
+        self._lengths, self._halved = lengths, halved or str(log.roles.episode)
         self._layout, self.names, self._clusters = design, names, log.roles.cluster
         read = dict.fromkeys((*log.roles.cluster, *names))
         self._log = Log(
@@ -171,14 +173,17 @@ class AbsorbedTable:
         if lengths is None:
             return lambda batch: (batch, [batch.clusters[place] for place in places])
         rows_before = np.zeros(len(lengths), dtype=np.int64)
-        halved = self.names.index(str(self._log.roles.episode))
+        halved = self.names.index(self._halved)
 
         def groups(batch: Batch) -> tuple[Batch, list[Ints]]:
             own = batch.clusters[places[halved]]
-            starts = run_starts(own)
+            place = np.argsort(own, kind="stable")
+            starts = run_starts(own[place])
             runs = np.diff(np.append(starts, len(own)))
-            position = np.arange(len(own)) - np.repeat(starts, runs) + rows_before[own]
-            rows_before[own[starts]] += runs
+            position = np.empty(len(own), dtype=np.int64)
+            position[place] = np.arange(len(own)) - np.repeat(starts, runs)
+            position += rows_before[own]
+            rows_before[own[place][starts]] += runs
             in_middle = 2 * position + 1 == lengths[own]
             rows = np.repeat(np.arange(len(own)), 1 + in_middle)
             again = np.append(False, rows[1:] == rows[:-1])
@@ -189,6 +194,11 @@ class AbsorbedTable:
             return batch, codes
 
         return groups
+
+    def first_rows(self) -> tuple[Batch, dict[str, Ints]]:
+        """Return the first rows of the log itself, and their groups in each absorbed column."""
+        head, read = self._log.watched(None).head(episodes=True), self._log.roles.cluster
+        return head, {name: head.clusters[read.index(name)] for name in self.names}
 
     def _codes_of(self, batch: Batch, name: str) -> Ints:
         """Return the cluster codes of a column, from 0 on."""
@@ -377,6 +387,7 @@ def _roles(roles: Roles, design: Design) -> tuple[list[int], Roles]:
         weight=None if roles.frequency else roles.weight,  # rows are repeated already
         cluster=roles.cluster,
         groups=roles.groups,
+        set_by=roles.set_by,
         dates=roles.dates if roles.dates in roles.cluster else None,
     )
     return order, kept_roles

@@ -189,7 +189,7 @@ class _Opened:
         absorb: Columns,
     ) -> _Opened:
         """Read the rows of a log once."""
-        requested, opened = requested.for_log(source)
+        requested, opened = requested.for_log(source, absorb)
         design = build_design(opened, phi, psi, seed)
         if absorb:
             table = AbsorbedTable(opened, design, absorb)

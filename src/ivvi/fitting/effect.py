@@ -209,19 +209,37 @@ def effect(  # noqa: PLR0913
         *(value - bands[2] * se, value + bands[2] * se),
         level,
         groups_of_states(loaded.estimate, row, contrast, level, seed),
-        _caveat(loaded),
+        _caveat(loaded, contrast, flat=bool(np.ptp(M, axis=0).max(initial=0.0) == 0)),
     )
 
 
-def _caveat(fit: Fit) -> str:
-    """Say what the bands leave out: instruments that are not strong, features that were chosen."""
+def _caveat(fit: Fit, contrast: Contrast, *, flat: bool) -> str:
+    """Say what the bands leave out: doubts of the fit, its instruments, features and their choice.
+
+    `flat` is whether the features make the effect the same at all points.
+    """
     verdict = None if fit.inference is None else fit.diagnostics.verdict
-    parts = []
+    parts = list(fit.doubts)
     if verdict is not None and verdict.word not in ("", "strong") and fit.method != "least-squares":
         parts.append(f"these bands are Wald's, and {verdict.sentence}")
+    if flat and fit.choice is None:
+        parts.append(_same_everywhere(fit.roles, contrast))
     if fit.choice is not None and not fit.choice.is_linear:
         parts.append(CAVEAT)
     return "; ".join(parts)
+
+
+def _same_everywhere(roles: Roles, contrast: Contrast) -> str:
+    """Say that the features cannot let an effect vary, and which could."""
+    action, over = contrast.action, contrast.over
+    remedy = "fit with --features auto (phi='auto')"
+    if roles.formula:
+        term = f"I({action}**2)" if over == action else f"{over}:{action}"
+        remedy = f"add {term} to the formula, with an instrument for it"
+    return (
+        f"the features of this fit make the effect of {action} the same for every {over}, so the "
+        f"log was not asked whether it changes: {remedy}"
+    )
 
 
 def _indicator(name: str, roles: Roles) -> str:

@@ -21,6 +21,7 @@ from ivvi.estimators.jackknife_iv import KINDS
 from ivvi.fitting.effect import Contrast, Group, group_line, groups_of_states
 from ivvi.fitting.inference import NO_MOMENTS, half_widths
 from ivvi.weak_iv.confidence_sets import piece
+from ivvi.weak_iv.robust_intervals import EMPTY
 
 if TYPE_CHECKING:
     from ivvi.fitting.fit import Fit
@@ -35,6 +36,13 @@ REPORT = (
     "Report the effects with their intervals; to plan, fit without controls, since what they do is "
     "not in the model."
 )
+DELAYED = (
+    "Of two steps that are compared, the earlier instrument moves the outcome in another way than "
+    "through the action, as a delayed effect does: fit with --lags 1 (lags=1) instead of "
+    "differences."
+)
+COMPLIERS = "This is the effect on those whose treatment the instrument changes."
+NOT_TESTED = "not tested: absorbing mixes the rows of a unit; compare with --lags 1"
 MOST_DRAWN = 6
 """Outputs that are drawn."""
 
@@ -60,6 +68,7 @@ def fit_summary(fit: Fit, most_outputs: int | None, *, warnings: bool = True) ->
             lines += fit.inference.tables(fit.estimate, n_outputs)
         else:
             lines += [*effect_lines(fit, n_outputs), "", *fit.inference.judgement()]
+        lines += [COMPLIERS] if _two_valued(fit) else []
         lines += [f"columns           {text}" for text in fit.roles.lines()]
         lines += [f"ends              {text}" for text in _end_lines(fit)]
         lines.append(f"dropped rows      {dropped_rows(fit)}")
@@ -75,6 +84,14 @@ def fit_summary(fit: Fit, most_outputs: int | None, *, warnings: bool = True) ->
     lines.append(f"standard errors   {fit.estimate.W_cov}; LS ignores the instrument")
     lines += [f"                  {fit.errors.note}"] if fit.errors.note else []
     return "\n".join(lines)
+
+
+def _two_valued(fit: Fit) -> bool:
+    """Whether an action that the instruments move has two values."""
+    if fit.sample is None or fit.method == "least-squares" or fit.verdict is None:
+        return False
+    judged = fit.verdict.word in ("strong", "doubtful")
+    return judged and any(len(np.unique(column)) == 2 for column in fit.sample.a.T)
 
 
 def log_line(fit: Fit) -> str:
@@ -112,9 +129,14 @@ def fit_brief(fit: Fit) -> Brief:
         trusted, method = trusted or bool(method), ""
     plan = REPORT if fit.partialled is not None and fit.partialled.refusal else PLAN
     next_step = plan if trusted else dict(diagnose_brief(fit.diagnostics).items)["Next"]
+    if fit.diagnostics.verdict.word == "contradictory":
+        next_step = f"Do not plan with it. {DELAYED if fit.differenced else next_step}"
     is_linear = fit.estimate.design.linear_inputs  # else powers of one instrument may disagree
     if trusted and is_linear and (refuted := over_identified(fit.diagnostics)):
         next_step = f"{refuted} {next_step}"
+    if trusted and any(not one.intervals for one in fit.robust_intervals.found.values()):
+        suspect = "`ivvi diagnose --suspect` looks for an invalid one"
+        next_step = f"Do not plan with it: {EMPTY}; {suspect}."
     if trusted and fit.doubts:
         next_step = f"Do not plan with it yet: {fit.doubts[0]}."
     if method:
@@ -261,6 +283,8 @@ def _absorbed_lines(fit: Fit) -> list[str]:
     ]
     lost = absorbed.freedom(tuple(clusters)) + 1
     lines = [f"absorbed effects  {', '.join(columns)}; {lost:,} degrees of freedom"]
+    if fit.roles.episode in absorbed.columns and fit.roles.step:
+        lines.append(f"row before        {NOT_TESTED}")
     if fit.nickell is not None:
         lines.append(f"Nickell bias      {fit.nickell.line(fit.estimate)}")
     return lines

@@ -15,8 +15,10 @@ to first order: the half-panel jackknife (Dhaene and Jochmans, 2015), here with 
 both halves. Without actions K is l / (T - l), one for an even T; the slopes of actions are biased
 only because absorbing makes their instruments correlated with x, which G knows. An odd T has
 halves of (T + 1) / 2 steps, the step in the middle being in both: of two halves that differ in
-length the longer one would count for more. With u_i and v_i the influence of an episode on W and
-on W_half, its influence on W - bias is u_i - K (v_i - u_i), whose squares add up to its variance.
+length the longer one would count for more. An episode is here a value of the absorbed column by
+which states are lags that stand in the table (`own_lags`), where next states are not derived.
+With u_i and v_i the influence of an episode on W and on W_half, its influence on W - bias is
+u_i - K (v_i - u_i), whose squares add up to its variance.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from ivvi.estimators.estimate import with_weights
 from ivvi.estimators.whitening import whiten
 from ivvi.features.design import Design, Floats, build_design
 from ivvi.fitting.absorbing import AbsorbedTable
+from ivvi.fitting.own_lags import OwnLags, own_lags
 from ivvi.logs import Log
 from ivvi.logs.column_patterns import Columns
 from ivvi.moments import Moments, compute_moments
@@ -53,16 +56,25 @@ class Nickell:
     Attributes
     ----------
     bias
-        Estimate of it, (d_y, d_phi); empty where episodes are too short to be halved.
+        Estimate of it, (d_y, d_phi); empty where it is not known.
     steps
-        Mean number of steps of an episode.
+        Mean number of steps of a unit.
     corrected
         Whether the weights are without it: by the half-panel jackknife.
+    unit
+        The absorbed column that is halved: the episode, or that by which `lags` are lags.
+    lags
+        States that are outputs of the row before; empty where next states are derived.
+    unordered
+        Whether rows of a unit are not in the order of time, so that they cannot be halved.
     """
 
     bias: Floats
     steps: float
     corrected: bool = False
+    unit: str = "episode"
+    lags: tuple[str, ...] = ()
+    unordered: bool = False
 
     def worst(self, estimate: Estimate) -> tuple[int, int, float] | None:
         """Return output and feature with the largest bias in standard errors, and how many."""
@@ -77,6 +89,8 @@ class Nickell:
     def line(self, estimate: Estimate) -> str:
         """Return the bias in words."""
         worst = self.worst(estimate)
+        if self.unordered:
+            return f"not known: the rows of {self.unit} are not in the order of time"
         if worst is None:
             return f"not known: {self.steps:.3g} steps an episode are too few to halve"
         i, j, ratio = worst
@@ -90,6 +104,14 @@ class Nickell:
         if worst is not None and (worst[2] < WORTH_WARNING or (self.corrected and not short)):
             return ""
         start = f"Nickell bias of lagged states with {self.steps:.3g} steps an episode"
+        if self.lags:
+            named = f"{' and '.join(self.lags)} (the output of the row before)"
+            start = f"Nickell bias of {named} with {self.steps:.3g} rows for each {self.unit}"
+        if self.unordered:
+            return (
+                f"{start}: {self.line(estimate)}; name the columns of unit and time (episode=, "
+                "step=, --episode, --step) to know it"
+            )
         if short:
             return (
                 f"{start}: {self.line(estimate)}; the half-panel jackknife leaves part of it in so "
@@ -105,28 +127,70 @@ def nickell_bias(
     log: Log, design: Design, columns: Columns, table: AbsorbedTable, method: Method, fit: Solved
 ) -> Nickell | None:
     """Estimate the bias of a fit of the rows without effects; None where there is none."""
-    episode = log.roles.episode
-    if not log.roles.derived or episode not in table.names:
+    if (found := _lagged(log, table)) is None:
         return None
-    lengths = table.effects.counts[table.names.index(episode)]
-    steps = float(lengths.sum() / np.count_nonzero(lengths))
+    unit, lags = found
+    nickell = Nickell(
+        np.empty((0, 0)), 0.0, unit=unit, lags=lags.states, unordered=not lags.in_order
+    )
+    lengths = table.effects.counts[table.names.index(unit)]
+    nickell = replace(nickell, steps=float(lengths.sum() / np.count_nonzero(lengths)))
+    if nickell.unordered:
+        return nickell
+    log, table = _in_order(log, design, columns, table)
+    lengths = table.effects.counts[table.names.index(unit)]
     try:
-        halved = _solved(AbsorbedTable(log, design, columns, lengths=lengths), method)
+        rows = AbsorbedTable(log, design, columns, lengths=lengths, halved=unit)
+        halved = _solved(rows, method)
     except (DataError, IdentificationError, InputError):
-        return Nickell(np.empty((0, 0)), steps)
+        return nickell
     gap = halved[1].W - fit[1].W
-    return Nickell(np.einsum("ojk,ok->oj", _extrapolation(fit, halved, lengths), gap), steps)
+    K = _extrapolation(fit, halved, lengths, lags.states)
+    return replace(nickell, bias=np.einsum("ojk,ok->oj", K, gap))
 
 
-def _solved(table: AbsorbedTable, method: Method, *, episodes: bool = False) -> Solved:
-    """Solve for the weights of rows without effects."""
+def _in_order(
+    log: Log, design: Design, columns: Columns, table: AbsorbedTable
+) -> tuple[Log, AbsorbedTable]:
+    """Return the log with the rows of an episode in order, and these without their effects."""
+    read = log.clustered(tuple(dict.fromkeys((*log.roles.cluster, *table.names))))
+    ordered = read.in_order()
+    return (log, table) if ordered is read else (ordered, AbsorbedTable(ordered, design, columns))
+
+
+def _lagged(log: Log, table: AbsorbedTable) -> tuple[str, OwnLags] | None:
+    """Return the absorbed column by whose values states are lags of outputs, and which; or None.
+
+    No states are named where next states are derived: they all are.
+    """
+    episode = log.roles.episode
+    if log.roles.derived:
+        return (episode, OwnLags(())) if episode in table.names else None
+    if not log.roles.state:
+        return None
+    head, codes = table.first_rows()
+    for unit, units in sorted(codes.items(), key=lambda one: one[0] != episode):
+        if (lags := own_lags(head, units, log.roles)) is not None:
+            return unit, lags
+    return None
+
+
+def _solved(
+    table: AbsorbedTable, method: Method, *, episodes: bool = False, by: str | None = None
+) -> Solved:
+    """Solve for the weights of rows without effects, whose units are episodes or `by` a column."""
     rows = Log(table, table.roles)
-    moments, _ = compute_moments(rows, build_design(rows, *table.features), episodes=episodes)
+    design = build_design(rows, *table.features)
+    moments, _ = compute_moments(rows, design, episodes=episodes, by=by)
     return moments, method.solve(moments, rows)
 
 
-def _extrapolation(whole: Solved, halved: Solved, lengths: Ints) -> Floats:
-    """Return K of each output, (d_y, d_phi, d_phi), for episodes of these lengths (G,).
+def _extrapolation(
+    whole: Solved, halved: Solved, lengths: Ints, lags: tuple[str, ...] = ()
+) -> Floats:
+    """Return K of each output, (d_y, d_phi, d_phi), for units of these lengths (G,).
+
+    The features of `lags` are correlated with the noise, or all states where none are named.
 
     An episode of T steps has T - 1 left of its mean, by which it counts: 1 / T is the mean over
     steps so counted, and 1 / l that over the halves.
@@ -139,6 +203,7 @@ def _extrapolation(whole: Solved, halved: Solved, lengths: Ints) -> Floats:
         return np.tile(rate / (half - rate) * np.eye(d_phi), (d_y, 1, 1))
     design = whole[0].design
     lagged = [c for c in design.shared if c != design.constant]
+    lagged = [c for c in lagged if design.names[c] in lags] or lagged
     G, of_halves = rate * _moved(*whole, lagged), half * _moved(*halved, lagged)
     K = np.zeros((d_y, d_phi, d_phi))
     K[:, :, lagged] = G @ np.linalg.pinv((of_halves - G)[:, lagged])
@@ -154,18 +219,26 @@ def _moved(moments: Moments, estimate: Estimate, lagged: list[int]) -> Floats:
 
 
 def jackknife_covariance(
-    log: Log, design: Design, columns: Columns, table: AbsorbedTable, method: Method
+    log: Log,
+    design: Design,
+    columns: Columns,
+    table: AbsorbedTable,
+    method: Method,
+    nickell: Nickell,
 ) -> Floats | None:
-    """Return the covariance of the corrected weights by episodes, (d_y d_phi, d_y d_phi).
+    """Return the covariance of the corrected weights by units, (d_y d_phi, d_y d_phi).
 
     It is without a small-sample correction. None for a method that measures its own errors.
     """
-    at = table.names.index(str(log.roles.episode))
+    unit = nickell.unit
+    log, table = _in_order(log, design, columns, table)
+    at = table.names.index(unit)
     lengths = table.effects.counts[at]
-    halves = AbsorbedTable(log, design, columns, lengths=lengths)
+    halves = AbsorbedTable(log, design, columns, lengths=lengths, halved=unit)
     of_halves = halves.effects.counts[at]
     padded = np.pad(of_halves, (0, 2 * len(lengths) - len(of_halves)))
-    solved = [_solved(rows, method, episodes=True) for rows in (table, halves)]
+    by = None if unit == log.roles.episode else unit
+    solved = [_solved(rows, method, episodes=True, by=by) for rows in (table, halves)]
     parts = []
     for one, used in zip(solved, (lengths > 0, padded.reshape(-1, 2).any(axis=1)), strict=True):
         influence = _influence(*one)
@@ -174,7 +247,7 @@ def jackknife_covariance(
         whole = np.zeros((len(lengths), *influence.shape[1:]))
         whole[used] = influence
         parts.append(whole)
-    K = _extrapolation(solved[0], solved[1], lengths)
+    K = _extrapolation(solved[0], solved[1], lengths, nickell.lags)
     each = parts[0] - np.einsum("ojk,eok->eoj", K, parts[1] - parts[0])
     flat = each.reshape(len(each), -1)
     covariance: Floats = flat.T @ flat
@@ -234,6 +307,11 @@ def refuse_half_panel(nickell: Nickell | None, episode: Any) -> None:
         raise InputError(
             "the half-panel jackknife is for absorbed effects of the episodes with next states "
             f"that are the states of the next row; absorb {episode!r}, or leave it out"
+        )
+    if nickell.unordered:
+        raise InputError(
+            f"the half-panel jackknife needs the rows of {nickell.unit!r} in the order of time; "
+            "name the columns of unit and time (episode=, step=, --episode, --step)"
         )
     if not nickell.bias.size:
         raise InputError(

@@ -17,6 +17,7 @@ from ivvi.diagnostics.data_doubts import data_doubts
 from ivvi.diagnostics.omitted_terms import omitted_terms
 from ivvi.diagnostics.prediction_checks import leaves_range, predicts_worse
 from ivvi.diagnostics.reduced_form import reduced_form
+from ivvi.diagnostics.row_influence import alike_within, deciding_row
 from ivvi.diagnostics.strength import explain_unidentified
 from ivvi.diagnostics.timing import explained_in_own_row
 from ivvi.errors import IdentificationError, InputError
@@ -28,11 +29,12 @@ from ivvi.estimators.covariance.estimate_covariance import (
     with_errors,
     without_rounding,
 )
+from ivvi.estimators.covariance.influence import with_bandwidth
 from ivvi.estimators.covariance.scores import Scored
 from ivvi.estimators.covariance.standard_errors import Resolved
 from ivvi.estimators.covariance.step_dependence import step_dependence
 from ivvi.estimators.jackknife_iv import JackknifeIV
-from ivvi.estimators.kclass import LIML, Fuller
+from ivvi.estimators.kclass import LIML, Fuller, KClass
 from ivvi.estimators.registry import settings_of
 from ivvi.estimators.sgda.sgda import SGDA
 from ivvi.estimators.smooth import Smooth
@@ -41,9 +43,11 @@ from ivvi.features.feature_map import FeatureMap, linear
 from ivvi.fitting.feature_choice import choose, is_auto, restored_choice
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.inference import Inference, half_widths
+from ivvi.fitting.own_lags import in_order, own_lags
 from ivvi.fitting.second_pass import second_pass
 from ivvi.logs import Batch, Counts, Log, Roles, Sample
-from ivvi.logs.instrument_groups import few_values
+from ivvi.logs.column_patterns import Columns
+from ivvi.logs.instrument_groups import few_values, unnamed_columns
 from ivvi.logs.sample import MOST, first_rows
 from ivvi.moments import Moments, compute_moments, few_threads
 from ivvi.moments.compression import restrict
@@ -121,9 +125,7 @@ class Recipe:
         Episodes that are few and long are remembered until the standard errors are known,
         in place of the second pass.
         """
-        if isinstance(self.method, JackknifeIV) and self.errors.kind == "auto":
-            log = log.replaced(log.table, replace(log.roles, set_by=()))  # its errors are robust
-        errors, log = self.errors.for_log(log)
+        errors, log = self.errors_for(log)
         if errors is not self.errors:
             clustered = replace(self, errors=errors)
             return clustered.of_rows(log, phi, psi, seed=seed, episodes=episodes)
@@ -139,6 +141,13 @@ class Recipe:
         moments, counts = self._moments(log, design, episodes=episodes)
         fit = self.of_moments(Shard(moments, counts, log.roles, label=log.label), log)
         return fit if episodes else _without_episodes(fit)
+
+    def errors_for(self, log: Log, absorb: Columns = ()) -> tuple[StandardErrors, Log]:
+        """Return the errors as they are asked of a log, and the log with their columns read."""
+        if isinstance(self.method, JackknifeIV) and self.errors.kind == "auto":
+            log = log.replaced(log.table, replace(log.roles, set_by=()))  # its errors are robust
+            return self.errors.for_log(log)
+        return self.errors.for_log(log, absorb)
 
     def _of_chosen(self, log: Log, *, episodes: bool) -> Fit:
         """Fit with the features that the log asks for: one more pass, to see which."""
@@ -188,6 +197,9 @@ class Recipe:
         strong = self._checked_strength(diagnosed, shard)
         errors = self._resolved(shard, log, strong.d_phi)
         log = None if log is None else errors.prepared(log)
+        if log is not None and errors.kind == "hac":
+            steps, rows = moments.n / max(shard.counts.episodes, 1), log.head(episodes=True)
+            errors = with_bandwidth(errors, Exact().solve(moments), moments, rows, steps)
         method = self._method_for(errors, log)
         estimates, scored = self._solved(method, shard, diagnosed, errors, log)
         head = None if log is None else log.head(episodes=True)
@@ -195,9 +207,16 @@ class Recipe:
             weighed = with_effective_rows(estimates["estimate"], errors, moments, head)
             estimates = estimates | {"estimate": weighed}
         estimate, errors = estimates["estimate"], counted(errors, estimates["estimate"])
-        if head is not None and errors.kind == "robust" and self.errors.kind == "auto":
+        automatic = errors.kind == "robust" and self.errors.kind == "auto"
+        if head is not None and log is not None and automatic and not log.is_residual:
             errors = errors.noting(few_values(head, shard.roles))
+        alike = "" if log is None else self._alike(log, estimate, moments, errors)
+        errors = replace(errors, warning=errors.warning or alike)
         notes, doubts = self._notes(log, head, shard, estimate)
+        if alike:
+            doubts = ()  # these take rows for independent
+        if isinstance(method, KClass) and (mixed := method.doubt(moments.n)):
+            doubts = (mixed, *doubts)
         return Fit(
             estimate=estimate,
             inference=self._inferred(shard, diagnosed, estimates, scored, errors, log, head),
@@ -212,6 +231,13 @@ class Recipe:
             notes=notes,
             doubts=doubts,
         )
+
+    def _alike(self, log: Log, estimate: Estimate, moments: Moments, errors: Resolved) -> str:
+        """Say that rows of a column without a part in the log are alike, or nothing."""
+        if self.errors.kind != "auto" or errors.warning or log.is_residual:
+            return ""
+        others = unnamed_columns(log.table, log.roles)
+        return alike_within(estimate, moments, log, errors, others)
 
     def _checked_strength(self, diagnosed: Moments, shard: Shard) -> Strength:
         """Return how strong the instruments are; refuse those that do not identify W."""
@@ -288,6 +314,8 @@ class Recipe:
         robust = beside_wald(self.method, moments, estimate, diagnostics, scored)
         wild = self._wild(moments, estimate)
         verdict = settled(diagnostics.verdict, robust, bootstrapped=bool(wild))
+        if isinstance(self.method, KClass) and self.method.doubt(moments.n):
+            verdict = replace(verdict, recommended="none")
         if errors.kind not in ("robust", "unadjusted"):
             verdict = replace(verdict, method="")  # a jackknife takes rows for independent
         diagnostics = replace(diagnostics, verdict=verdict)
@@ -325,8 +353,9 @@ class Recipe:
         doubts: tuple[str, ...] = ()
         mended = own is None and not in_data  # what is wrong with the rows bends the fit too
         if mended and not log.is_residual and self.method.one_solution:
-            doubts = omitted_terms(estimate, moments, head, roles)
-        texts = (own.warning if own else "", far, *in_data)
+            doubts = omitted_terms(estimate, moments, *_by_episode(log, head, roles))
+        single = "" if roles.frequency else deciding_row(estimate, moments, head)
+        texts = (own.warning if own else "", far, *in_data, single)
         return log.notes + tuple(text for text in texts if text), doubts
 
     def _wild(self, moments: Moments, estimate: Estimate) -> dict[tuple[str, str], WildTest]:
@@ -382,6 +411,19 @@ class Recipe:
 def linear_part(moments: Moments, roles: Roles) -> Moments:
     """Return the moments of the linear terms alone, by which instruments are judged."""
     return restrict(moments, Design.build(linear(), linear(), roles))
+
+
+def _by_episode(log: Log, head: Batch, roles: Roles) -> tuple[Batch, Roles]:
+    """Return the first rows with those of an episode one after another, where steps are known.
+
+    Where states are the outputs of the row before, the roles are as of a log that derives these.
+    """
+    if head.episode is None or head.step is None or roles.episode is None:
+        return head, roles
+    lags = None if roles.derived else own_lags(head, head.episode, roles)
+    if lags is not None and lags.in_order:
+        roles = replace(roles, next_state=())
+    return head if log.ordered else head.chosen(in_order(head, head.episode)), roles
 
 
 def _start_clusters(log: Log | None, head: Batch | None, errors: Resolved) -> np.ndarray:

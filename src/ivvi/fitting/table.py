@@ -13,6 +13,7 @@ import numpy as np
 from scipy import special
 
 from ivvi._io.result import Compact, Records, TableResult
+from ivvi.diagnostics.verdict import MEANING
 from ivvi.errors import InputError, nearest
 from ivvi.features.design import Floats
 from ivvi.fitting.fit import Fit
@@ -59,6 +60,8 @@ class Table(TableResult):
         Words of what stands below the coefficients.
     stars, digits
         Whether significance is starred, and digits after the point.
+    notes
+        What speaks against single fits, in sentences below the table.
     """
 
     columns: tuple[TableColumn, ...]
@@ -67,6 +70,7 @@ class Table(TableResult):
     statistics: tuple[str, ...]
     stars: bool = False
     digits: int = 3
+    notes: tuple[str, ...] = ()
 
     def to(self, format: str = "markdown") -> str:
         """Return the table as ``markdown``, ``latex``, ``html`` or ``csv``."""
@@ -121,7 +125,7 @@ class Table(TableResult):
             {"fit": column.fit, "estimator": column.title, **column.statistics}
             for column in self.columns
         ]
-        return {"coefficients": rows, "statistics": below}
+        return {"coefficients": rows, "statistics": below, "notes": list(self.notes)}
 
     def __repr__(self) -> str:
         fits = ", ".join(dict.fromkeys(column.fit for column in self.columns))
@@ -143,6 +147,7 @@ class Table(TableResult):
         if self.stars:
             stars = ", ".join(f"{'*' * (3 - i)} p < {p:g}" for i, p in enumerate(LEVELS))
             notes.append(f"{stars}.")
+        notes += self.notes
         return Cells(heads, panels, common, " ".join(notes))
 
     def _below(self, output: str) -> list[tuple[str, list[str]]]:
@@ -237,7 +242,18 @@ def table(
     rows = tuple(dict.fromkeys(f for column in columns for f in column.features))
     rows = (*(f for f in rows if f != "1"), *(f for f in rows if f == "1"))
     rows = match_columns(features, rows, "feature") if features else rows
-    return Table(tuple(columns), chosen_outputs, rows, words, stars, digits)
+    marked = ((name, _objection(fit)) for name, fit in zip(named, loaded, strict=True))
+    notes = tuple(f"{name}: {text}." for name, text in marked if text)
+    return Table(tuple(columns), chosen_outputs, rows, words, stars, digits, notes)
+
+
+def _objection(fit: Fit) -> str:
+    """Say what speaks against a fit: its instruments, or what its rows make one doubt."""
+    verdict = fit.verdict
+    judged = verdict is not None and fit.method != "least-squares"
+    if verdict is not None and judged and verdict.word in ("weak", "contradictory"):
+        return MEANING[verdict.word]
+    return fit.doubts[0] if fit.doubts else ""
 
 
 def rounded(value: float, digits: int) -> str:

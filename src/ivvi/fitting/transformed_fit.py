@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from ivvi.diagnostics.row_influence import alike_within
 from ivvi.errors import IdentificationError, InputError
 from ivvi.estimators.registry import method_for_moments, settings_of
 from ivvi.estimators.sgda.sgda import SGDA
@@ -26,6 +27,7 @@ from ivvi.fitting.partialling import features_of, without_controls
 from ivvi.fitting.recipe import Recipe
 from ivvi.logs import Log, Sample
 from ivvi.logs.column_patterns import Columns
+from ivvi.logs.instrument_groups import unnamed_columns
 from ivvi.moments import compute_moments
 
 
@@ -71,7 +73,7 @@ def fit_absorbed(
     half_panel: bool = False,
 ) -> Fit:
     """Fit to what fixed effects leave of the rows; what comes back speaks of levels again."""
-    errors, log = recipe.errors.for_log(log)
+    errors, log = recipe.errors_for(log, absorb)
     recipe = replace(recipe, errors=errors)
     design = build_design(log, phi, psi, seed)
     if isinstance(recipe.method, SGDA) and recipe.method.is_linear(design):
@@ -84,16 +86,17 @@ def fit_absorbed(
         table.check_nested(recipe.errors.columns or (log.roles.episode,))
     rows = Log(table, table.roles)
     fit = recipe.of_rows(rows, *table.features)
+    if recipe.errors.kind == "auto" and not fit.errors.warning:
+        fit = _with_alike(fit, log, design, absorb)
     bias, estimate = _nickell(recipe, log, design, absorb, table, fit), fit.estimate
     if half_panel:
         refuse_half_panel(bias, log.roles.episode)
     if bias is not None and half_panel:
         estimate = without_bias(estimate, bias.bias, fit.moments)
         method = method_for_moments(recipe.method.name, settings_of(recipe.method))
-        whole = jackknife_covariance(log, design, absorb, table, method)
-        episode = log.roles.episode
-        lost = table.absorbed.freedom((str(episode),))
-        estimate = with_jackknife_errors(estimate, whole, episode, lost)
+        whole = jackknife_covariance(log, design, absorb, table, method, bias)
+        lost = table.absorbed.freedom((bias.unit,))
+        estimate = with_jackknife_errors(estimate, whole, bias.unit, lost)
         bias = replace(bias, corrected=True)
     if bias is not None and bias.bias.size:
         bias = replace(bias, bias=table.in_levels(bias.bias))
@@ -111,6 +114,23 @@ def fit_absorbed(
         effects=table.effects_of(estimate.W),
         nickell=bias,
     )
+
+
+def _with_alike(fit: Fit, log: Log, design: Design, absorb: Columns) -> Fit:
+    """Warn where rows are alike within a column that nobody named and that holds whole groups."""
+    others = unnamed_columns(log.table, log.roles)
+    if not others or fit.inference is None:
+        return fit
+    try:
+        wide = log.clustered(tuple(dict.fromkeys((*log.roles.cluster, *others))))
+        table = AbsorbedTable(wide, design, absorb)
+    except InputError:  # a column that nobody asked for need not be readable
+        return fit
+    held = [name for name in others if any(name in inside for inside in table.absorbed.nested)]
+    rows = Log(table, replace(table.roles, cluster=log.roles.cluster))
+    warning = alike_within(fit.estimate, fit.moments, rows, fit.errors, held)
+    errors = replace(fit.errors, warning=warning)
+    return replace(fit, inference=replace(fit.inference, errors=errors))
 
 
 def fit_partialled(

@@ -17,10 +17,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ivvi.errors import InputError
 from ivvi.logs.arrow import as_numpy, missing, plain_type
 from ivvi.logs.batch import Batch, Floats
+from ivvi.logs.column_patterns import Columns, match_columns
 from ivvi.logs.encoding import is_text
 from ivvi.logs.schema import Roles
 from ivvi.logs.table import BatchSource
@@ -29,6 +31,10 @@ LOOKED_AT, FIRST_LOOK = 1 << 16, 1 << 11
 """Rows that are searched, and those by which most columns are ruled out."""
 MOST_COLUMNS = 200
 """Columns of the table that are compared with the instruments."""
+ENOUGH_VALUES = 20
+"""Values of an absorbed column that are enough to cluster by."""
+MOST_UNNAMED = 40
+"""Columns without a part in the log within whose values rows are compared."""
 FEWEST_GROUPS = 5
 """With fewer groups nothing is said: they may be the levels of an instrument in other words."""
 MOST_LEVELS = 10
@@ -67,14 +73,41 @@ def set_by(table: BatchSource, roles: Roles) -> tuple[str, ...]:
     return (*episode, group) if reaches else (group,)
 
 
-def noted(roles: Roles) -> str:
+def noted(roles: Roles, absorbed: Sequence[str] = ()) -> str:
     """Say by what errors are clustered, and why."""
+    if (first := roles.set_by[0]) in absorbed:
+        return (
+            f"errors are clustered by {first}, of the absorbed columns that with most values; if "
+            f"rows of one {first} are independent, ask for robust errors (se=, --se)"
+        )
     group, several = roles.set_by[-1], len(roles.instrument) > 1
     never = "instruments never vary" if several else "instrument never varies"
     text = f"errors are clustered by {group}: the {never} within it"
     if roles.next_state and roles.episode is None:
         text += "; if its rows follow each other, name it as the episode (episode=, --episode)"
     return text
+
+
+def set_by_absorbed(table: BatchSource, roles: Roles, absorb: Columns) -> tuple[str, ...]:
+    """Return the columns to cluster by where fixed effects are absorbed and no episode is named.
+
+    It is the absorbed column with most values, if they are enough and come several times each; one
+    that has set the instruments stays beside it. Else those that `roles` have.
+    """
+    if roles.episode is not None or roles.groups:
+        return roles.set_by
+    names = match_columns(absorb, list(table.schema.names), "absorb")
+    found = [one for one in _repeated(table, names) if one[1] >= ENOUGH_VALUES]
+    if not found:
+        return roles.set_by
+    column = max(found, key=lambda one: one[1])[0]
+    return tuple(dict.fromkeys((column, *roles.set_by)))
+
+
+def unnamed_columns(table: BatchSource, roles: Roles) -> list[str]:
+    """Name the columns that may be groups and have no part in a log."""
+    used = {*_sources(roles, roles.columns), *roles.columns, *roles.set_by, roles.dates}
+    return [name for name in _candidates(table, roles) if name not in used][:MOST_UNNAMED]
 
 
 def few_values(head: Batch, roles: Roles) -> str:
@@ -96,6 +129,20 @@ def few_values(head: Batch, roles: Roles) -> str:
     return ""
 
 
+def _repeated(table: BatchSource, names: Sequence[str]) -> list[tuple[str, int]]:
+    """Return the columns whose values come several times each, and how many values they have."""
+    values: dict[str, pa.Array] = {}
+    rows = 0
+    for block in table.batches(list(names), (), LOOKED_AT):
+        rows += block.num_rows
+        for name in names:
+            new = pc.unique(block.column(name))
+            known = [values[name], new.cast(values[name].type)] if name in values else [new]
+            values[name] = pc.unique(pa.chunked_array(known))
+    counts = [(name, len(one) - one.null_count) for name, one in values.items()]
+    return [(name, count) for name, count in counts if 0 < count <= rows / ROWS_PER_GROUP]
+
+
 def _is_rounded(z: Floats) -> bool:
     """Tell whether the values of the middle rows fill a grid, of themselves or their exponents."""
     low, high = np.quantile(z, (0.1, 0.9))
@@ -103,7 +150,10 @@ def _is_rounded(z: Floats) -> bool:
     scaled = middle / max(np.abs(middle).max(initial=0.0), 1e-300)
     for values in (scaled, np.exp(np.clip(middle, -50, 50))):
         gaps = np.diff(values)
-        if len(gaps) < 3 or len(values) >= FILLED * (1 + (values[-1] - values[0]) / gaps.min()):
+        if len(gaps) < 3:
+            return True
+        points = FILLED * (gaps.min() + values[-1] - values[0])  # unequal ones may scale to one
+        if len(values) * gaps.min() >= points:
             return True
     return False
 

@@ -250,11 +250,23 @@ def check(  # noqa: PLR0913
             else _sequence_checks(base, sequence, errors, log.roles, level)
         )
         if by is None:
-            checks += approximation_checks(moments, design, word, log.roles, level)
+            even = _as_even_rows(moments, log)
+            checks += approximation_checks(even, design, word, log.roles, level)
         else:
             checks += _without_approximation(word, by.by, level)
     checks = _naming_codes(checks, log)
     return _result(log, counts, checks, sequence, by, errors.warning or errors.note)
+
+
+def _as_even_rows(moments: Moments, log: Log) -> Moments:
+    """Return moments as of so many rows without weights as have the same variance (Kish, 1965)."""
+    if log.roles.weight is None:
+        return moments
+    weight = log.watched(None).head().weight
+    if weight is None or not weight.any():
+        return moments
+    used = weight[weight > 0]
+    return replace(moments, n=max(1, round(moments.n * used.mean() ** 2 / np.mean(used**2))))
 
 
 def _naming_codes(checks: list[Check], log: Log) -> list[Check]:

@@ -357,6 +357,10 @@ class _Maker:
         return concentration >= ENOUGH_F and not biased
 
 
+EMPTY = "no value of an effect agrees with all the instruments"
+"""Said of an empty set."""
+
+
 def _agree(robust: tuple[float, float], w: float, half: float) -> bool:
     """Whether Wald's interval, w +- half, has room for the robust one, but for a little.
 
@@ -405,6 +409,9 @@ def settled(verdict: Verdict, robust: RobustIntervals, *, bootstrapped: bool = F
     if verdict.word == "strong" and word != "strong":
         sentence = f"that is strong, but {sentence}"
     recommended = usual if word == "strong" else "robust"
+    if any(not one.intervals for one in robust.found.values()):
+        sentence = f"{sentence}; {EMPTY}"
+        recommended = "none"
     return replace(verdict, word=word, rule=f"{verdict.rule}; {sentence}", recommended=recommended)
 
 

@@ -27,6 +27,8 @@ from ivvi.moments import EpisodeMoments, GroupSums, Moments
 
 FEW_CLUSTERS, VERY_FEW_CLUSTERS = 30, 6
 """Effective numbers of clusters below which a note says so, and below which there is a warning."""
+PER_COEFFICIENT = 3
+"""With fewer clusters for each coefficient, a note speaks of their leverage."""
 LOOKED_AT = 2048
 """Rows by which rows without weights are found uneven."""
 ROUNDING = 1e-7
@@ -67,6 +69,8 @@ def with_errors(
         )
         bandwidth = errors.bandwidth if errors.kind == "hac" else None
         covariance = Covariance(errors.kind, blocks, joint, clusters, debiased, bandwidth)
+        if errors.freedom is not None:
+            covariance = replace(covariance, freedom=np.full(estimate.W.shape, errors.freedom))
         covariance = _weighed(covariance, errors, estimate, moments)
         if errors.requested.kind == "cr2":
             covariance = _cr2(covariance, estimate, moments)
@@ -84,6 +88,7 @@ def counted(errors: Resolved, estimate: Estimate) -> Resolved:
     W_cov, shared = estimate.W_cov, set(estimate.design.shared)
     if W_cov.effective is None:
         return errors
+    errors = _noting_leverage(errors, estimate)
     endogenous = [j for j in range(estimate.W.shape[1]) if j not in shared]
     least = float(np.min(W_cov.effective[:, endogenous or slice(None)]))
     if least >= FEW_CLUSTERS:
@@ -101,6 +106,20 @@ def counted(errors: Resolved, estimate: Estimate) -> Resolved:
     if least < VERY_FEW_CLUSTERS and not errors.warning:
         return replace(errors, warning=text)
     return replace(errors, note="; ".join(part for part in (errors.note, text) if part))
+
+
+def _noting_leverage(errors: Resolved, estimate: Estimate) -> Resolved:
+    """Note that single clusters weigh much where coefficients are many for their number."""
+    W_cov, d_phi = estimate.W_cov, estimate.W.shape[1]
+    if len(W_cov.clusters) != 1 or W_cov.cr2 or errors.requested.kind == "wild":
+        return errors
+    column, count = W_cov.clusters[0]
+    if count >= PER_COEFFICIENT * d_phi:
+        return errors
+    return errors.noting(
+        f"{count:,} clusters by {column!r} are few for {d_phi} coefficients: if states vary mostly "
+        "between them the errors are too small, and cr2 ones are not (se='cr2', --se cr2)"
+    )
 
 
 def with_effective_rows(

@@ -16,7 +16,8 @@ from ivvi.estimators.covariance.step_dependence import (
     step_dependence,
 )
 from ivvi.logs import Counts, Log, Roles, SharedPaths
-from ivvi.logs.instrument_groups import noted
+from ivvi.logs.column_patterns import Columns
+from ivvi.logs.instrument_groups import noted, set_by_absorbed
 from ivvi.logs.schema import PATH
 from ivvi.moments import Moments
 from ivvi.words import STANDARD_ERRORS
@@ -26,6 +27,9 @@ BY_CLUSTER = ("auto", "clustered", "cr2", "wild")
 KERNELS = ("bartlett", "parzen")
 FEW_EPISODES = 20
 """With at least this many episodes they are clusters, even if coefficients are more."""
+FEW_ROWS = 10
+"""With fewer rows for each coefficient, robust errors of `auto` are corrected for them."""
+SMALL = "{:,} rows are few for {} coefficients: the errors are corrected for it (debiased)"
 MOST_WAYS = 3
 """Most columns to cluster by at once."""
 MOST_DRAWS = 10_000_000
@@ -59,10 +63,12 @@ class StandardErrors:
     debiased
         Correct for few rows and few clusters, n / (n - d_phi) or
         G (n - 1) / ((G - 1) (n - d_phi)), with Student's t for normal; G - 1 degrees of freedom
-        for clusters. None, the default, corrects clustered errors alone, with degrees of
-        freedom from the effective number of clusters, which uneven ones lower.
+        for clusters. None, the default, corrects clustered errors, with degrees of freedom from
+        the effective number of clusters, which uneven ones lower; and robust ones of ``auto``
+        with fewer than ten rows a coefficient.
     bandwidth
-        Largest lag of ``hac``; by default 4 (T / 100)^(2/9) for episodes of T steps.
+        Largest lag of ``hac``; by default 4 (T / 100)^(2/9) for episodes of T steps. ``auto``
+        takes more where the rows' influence on an effect lasts longer (Andrews, 1991).
     kernel
         Weights of the lags, ``bartlett`` or ``parzen``.
     joint
@@ -130,11 +136,15 @@ class StandardErrors:
             return tuple(part.strip() for part in self.cluster.split(",") if part.strip())
         return tuple(self.cluster)
 
-    def for_log(self, log: Log) -> tuple[StandardErrors, Log]:
+    def for_log(self, log: Log, absorb: Columns = ()) -> tuple[StandardErrors, Log]:
         """Return the errors as they are asked of a log, and the log with their columns read.
 
-        Where none are named, these are the columns whose names became instruments, if any.
+        Where none are named, these are the columns whose names became instruments, if any; without
+        episodes that of the columns to `absorb` whose values are most.
         """
+        if absorb and not self.columns and self.kind in BY_CLUSTER:
+            set_by = set_by_absorbed(log.table, log.roles, absorb)
+            log = log.replaced(log.table, replace(log.roles, set_by=set_by))
         errors = self._usually_by(log.roles.usual_clusters)
         if not errors.columns:
             looks = self.kind in BY_CLUSTER and log.roles.episode is not None
@@ -264,8 +274,9 @@ class StandardErrors:
             kind = "clustered" if self.columns or n > episodes else "robust"
             if kind == "clustered" and not self.columns and episodes <= min(d_phi, FEW_EPISODES):
                 kind = "hac" if log.ordered and not log.roles.frequency else "robust"
+                several = "1 episode is" if episodes == 1 else f"{episodes} episodes are"
                 note = (
-                    f"{episodes} episodes are too few to cluster {d_phi} coefficients by: the "
+                    f"{several} too few to cluster {d_phi} coefficients by: the "
                     f"standard errors are {kind.replace('hac', 'HAC along the episodes')}, and too "
                     "small if an instrument is drawn once per episode"
                 )
@@ -283,13 +294,15 @@ class StandardErrors:
         if kind in BY_CLUSTER:
             kind, clusters = "clustered", self._clusters(log)
             if clusters == log.roles.set_by:
-                note = noted(log.roles)
+                note = noted(log.roles, getattr(log.table, "names", ()))
         bandwidth = self.bandwidth
         if bandwidth is None:
             bandwidth = int(4 * (max(n / max(episodes, 1), 1) / 100) ** (2 / 9))
         elif bandwidth >= max(n, 1):
             raise InputError(f"the bandwidth is {bandwidth}; the log has {n} transitions")
-        resolved = Resolved(self, kind, clusters, bandwidth, note)
+        few = kind == "robust" and self.kind == "auto" and n < FEW_ROWS * d_phi
+        note = note or (few * SMALL.format(n, d_phi))
+        resolved = Resolved(self, kind, clusters, bandwidth, note, few_rows=few)
         if self.columns or n <= episodes:
             return resolved
         return resolved.with_shared(log, alike, paths)
@@ -305,7 +318,8 @@ class Resolved:
     """Standard errors for one log: the choice, its clusters, and a note on how it was made.
 
     `warning` is what to know before believing them. What episodes share at a step weighs
-    `inflation` times as much as if steps were independent.
+    `inflation` times as much as if steps were independent. `few_rows` are few for the coefficients.
+    `freedom` are the degrees of freedom of HAC errors, where the data chose their bandwidth.
     """
 
     requested: StandardErrors
@@ -315,12 +329,14 @@ class Resolved:
     note: str = ""
     warning: str = ""
     inflation: float = 1.0
+    few_rows: bool = False
+    freedom: float | None = None
 
     @property
     def debiased(self) -> bool:
         """Whether variances are corrected for few rows or clusters."""
         debiased = self.requested.debiased
-        return self.kind == "clustered" if debiased is None else debiased
+        return self.kind == "clustered" or self.few_rows if debiased is None else debiased
 
     @property
     def guarded(self) -> bool:

@@ -1,0 +1,135 @@
+"""What single rows, and rows with something in common, do to the effects of actions.
+
+Row i moves the coefficient w by s_i / n (`ivvi.estimators.covariance.influence`). The variance of
+w is the sum of the squares of s, added up first by what rows are clustered by. So a row whose
+square is more than half of that sum decides the effect. And a column of the table that nobody
+named belongs to the clusters if sums over its values have larger squares than rows by themselves:
+their ratio is chi2(G) / G for G even groups of independent rows, G being (sum v)^2 / sum v^2 for
+groups of variance v.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ivvi.diagnostics.distributions import chi2_tail
+from ivvi.errors import InputError
+from ivvi.estimators import Estimate
+from ivvi.estimators.covariance.influence import Influence
+from ivvi.estimators.covariance.standard_errors import Resolved
+from ivvi.features.design import Floats
+from ivvi.logs import Batch, Log
+from ivvi.logs.instrument_groups import FEWEST_GROUPS, ROWS_PER_GROUP
+from ivvi.moments import Moments
+from ivvi.moments.welford import Ints
+
+LOOKED_AT = 8192
+"""Rows that are looked at."""
+DECIDES, FEWEST_ROWS = 0.5, 30
+"""Share of an effect's variance by which a row decides it, and rows that make it no chance."""
+FAR, BEYOND = 15.0, 3.0
+"""How far off its residual must be: in median distances, and in that of the next one."""
+LARGER, LEVEL = 1.3, 1e-3
+"""How much larger a variance by groups must be, and the p-value over all columns and effects."""
+
+
+def deciding_row(estimate: Estimate, moments: Moments, head: Batch) -> str:
+    """Say that one row makes up most of the variance of an effect, or nothing."""
+    rows = head.first(LOOKED_AT)
+    found = Influence.of(estimate, moments, rows)
+    if found is None or len(rows) < FEWEST_ROWS:
+        return ""
+    share = found.s**2 / np.maximum(np.sum(found.s**2, axis=0), np.finfo(float).tiny)
+    row, effect = np.unravel_index(int(np.argmax(share)), share.shape)
+    (i, j), design = found.names[int(effect)], estimate.design
+    apart = np.abs(found.e[:, i] - np.median(found.e[:, i]))
+    usual = max(FAR * float(np.median(apart)), BEYOND * float(np.partition(apart, -2)[-2]))
+    if share[row, effect] <= DECIDES or apart[row] <= usual:
+        return ""
+    y = rows.y[:, i]
+    others = np.delete(y, row)
+    return (
+        f"one row decides the effect of {design.phi_names[j]} on {design.outputs[i]}: row "
+        f"{int(row) + 1:,} of those used makes up {share[row, effect]:.0%} of its variance, with "
+        f"{design.outputs[i]} {y[row]:.4g} where the others have {others.min():.4g} to "
+        f"{others.max():.4g}; if it is an error, correct it or leave it out (where=, --where)"
+    )
+
+
+def alike_within(
+    estimate: Estimate, moments: Moments, log: Log, errors: Resolved, others: Sequence[str]
+) -> str:
+    """Say that rows with the same value of a column that nobody named are alike, or nothing."""
+    if not others or len(errors.clusters) > 1 or errors.kind not in ("robust", "clustered"):
+        return ""
+    read = _first_rows(log, (*log.roles.cluster, *others))
+    if read is None:
+        return ""
+    rows, values = read
+    found = Influence.of(estimate, moments, rows)
+    if found is None:
+        return ""
+    own = _own_clusters(rows, log, errors)
+    worst = (LARGER, "")
+    for name, codes, levels in zip(others, rows.clusters[-len(others) :], values, strict=True):
+        if not FEWEST_GROUPS <= len(np.unique(codes)) <= len(rows) / ROWS_PER_GROUP:
+            continue
+        for s in found.s.T:
+            larger, p_value = _by_group(_without_trend(s, codes, levels), codes, own)
+            if larger > worst[0] and p_value * len(others) * len(found.names) < LEVEL:
+                worst = (larger, name)
+    larger, name = worst
+    return name and (
+        f"rows with the same {name} are alike: errors clustered by it would be "
+        f"{np.sqrt(larger):.1f} times as large; if they belong together (one person, one region), "
+        f"name it (cluster={name!r}, --cluster {name}); if it is a trait of each row, add it to "
+        "the states"
+    )
+
+
+def _first_rows(log: Log, columns: Sequence[str]) -> tuple[Batch, list[list[object]]] | None:
+    """Return the first rows with the numbers of these columns' values, and the values."""
+    walk = log.clustered(tuple(columns)).watched(None).batches(size=LOOKED_AT, episodes=True)
+    try:
+        rows = next(iter(walk), None)
+    except InputError:  # a column that nobody asked for need not be readable
+        return None
+    if rows is None or not len(rows):
+        return None
+    added = len(columns) - len(log.roles.cluster)
+    return rows, [list(values) for values in walk.clusters[-added:]]
+
+
+def _own_clusters(rows: Batch, log: Log, errors: Resolved) -> Ints:
+    """Return the clusters of rows: of what the errors count already, or the rows themselves."""
+    if not errors.clusters:
+        return np.arange(len(rows))
+    if errors.clusters[0] in log.roles.cluster:
+        return rows.clusters[log.roles.cluster.index(errors.clusters[0])]
+    return np.arange(len(rows)) if rows.episode is None else rows.episode
+
+
+def _without_trend(s: Floats, codes: Ints, levels: list[object]) -> Floats:
+    """Take from s what goes with the value of a number or date: traits, other outcomes, trends."""
+    if any(isinstance(value, str) for value in levels):
+        return s
+    rank = np.empty(len(levels))
+    rank[np.argsort(np.array(levels))] = np.arange(len(levels))
+    x = rank[codes] / max(len(levels) - 1, 1) - 0.5
+    X = np.column_stack([np.ones(len(x)), x, x**2, x**3])
+    return np.asarray(s - X @ np.linalg.lstsq(X, s, rcond=None)[0])
+
+
+def _by_group(s: Floats, codes: Ints, own: Ints) -> tuple[float, float]:
+    """Return how much larger the variance is by group than by what is counted, and its p-value."""
+    groups = np.unique(codes, return_inverse=True)[1]
+    cells, first = np.unique(np.column_stack([groups, own]), axis=0, return_inverse=True)
+    within = np.bincount(first.ravel(), weights=s)
+    v = np.bincount(cells[:, 0], weights=within**2)
+    if not v.sum() > 0:
+        return 1.0, 1.0
+    larger = float(np.sum(np.bincount(groups, weights=s) ** 2) / v.sum())
+    even = float(v.sum() ** 2 / np.sum(v**2))
+    return larger, chi2_tail(even * larger, even)
