@@ -90,7 +90,7 @@ def levels_alike(categories: CodedColumns) -> list[str]:
             if first != level:
                 texts.append(
                     f"{one.column} has the levels {first!r} and {level!r}, which differ only in "
-                    "case or blanks and count as two: write them alike in the table"
+                    "case or blanks but count as two: spell them the same in the table"
                 )
                 break
     return texts
@@ -161,7 +161,8 @@ def _number(value: Any, column: str, where: str) -> float:
         raise DataError(f"column {column!r} of {where} holds {value!r}; expected a finite number")
     if abs(number) > LARGEST:
         raise DataError(
-            f"column {column!r} of {where} holds {number:g}; at most {LARGEST:g} in size"
+            f"column {column!r} of {where} holds {number:g}; expected at most {LARGEST:g} in "
+            "absolute value"
         )
     return number
 

@@ -41,9 +41,7 @@ class Checkpoint:
 
     def __init__(self, path: str | os.PathLike[str], every: float = 30.0) -> None:
         if not every >= 0:
-            raise InputError(
-                f"a checkpoint every {every:g} seconds is asked for; expected 0 or more"
-            )
+            raise InputError(f"the checkpoint interval is {every:g} seconds; expected 0 or more")
         self.path, self.every = Path(path), every
         self._key: dict[str, Any] = {}
         self._stages: dict[str, Saved] = {}
@@ -65,7 +63,7 @@ class Checkpoint:
         for name, expected in self._key.items():
             if facts.get("key", {}).get(name) != expected:
                 raise FileError(
-                    f"{self.path} is the checkpoint of another run, whose {name} differ; remove "
+                    f"{self.path} is the checkpoint of another run with different {name}; remove "
                     "it or give another file"
                 )
         self._stages = {name: (of, unnest(name, arrays)) for name, of in facts["stages"].items()}

@@ -39,15 +39,15 @@ from ivvi._io.signals import temporary
 from ivvi.errors import FileError
 
 UNREADABLE = (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile)
-"""What reading a damaged npz file raises."""
+"""Errors raised when a damaged npz file is read."""
 KEY = "IVVI_KEY"
 """Environment variable with the secret that saved folders are signed with, if it is set."""
 FORMAT = 1
 """Version of the saved folders; a folder of another version is refused."""
 LARGEST_SUM = 1e306
-"""Largest size of a saved number: sums of fourth powers of what a log may hold are below it."""
+"""Largest size of a saved number: sums of fourth powers of a log's values stay below it."""
 Saved = tuple[dict[str, Any], dict[str, np.ndarray]]
-"""What can be saved: JSON values, and arrays by name."""
+"""The contents of a saved file: JSON values, and arrays by name."""
 logger = logging.getLogger(__name__)
 
 
@@ -62,14 +62,14 @@ def checked_output(path: str | os.PathLike[str], *, force: bool = False) -> Path
             )
         parent = target.resolve().parent
         if not parent.is_dir():
-            raise FileError(f"{target} cannot be written: {parent} is not a folder that exists")
+            raise FileError(f"{target} cannot be written: {parent} is not an existing folder")
         # asking the file system is the only honest test of permission (and of long names)
         with tempfile.NamedTemporaryFile(dir=parent, prefix=temporary_prefix(target)):
             pass
     except OSError as error:
         raise FileError(f"{target} cannot be written: {error.strerror or error}") from error
     except ValueError as error:  # a null byte
-        raise FileError(f"{str(target)!r} is no name of a file: {error}") from error
+        raise FileError(f"{str(target)!r} is not a valid file name: {error}") from error
     return target
 
 
@@ -256,7 +256,7 @@ def _check_signature(folder: Path, signature: Any, checksum: str) -> None:
             f"{folder} is not signed, and {KEY} is set: save it again with {KEY} set, or unset it"
         )
     if not hmac.compare_digest(str(signature).encode(), _signature(key, checksum).encode()):
-        raise FileError(f"{folder} is signed with another key than {KEY}, or was altered")
+        raise FileError(f"{folder} is signed with a different key than {KEY}, or was altered")
 
 
 def _read_pair(folder: Path, kind: str) -> tuple[bytes, bytes]:
@@ -318,7 +318,7 @@ def load_file(path: str | os.PathLike[str], kind: str) -> Saved:
             arrays = _read_arrays(file)
         document = json.loads(arrays.pop(kind).tobytes())
     except (*UNREADABLE, KeyError, RecursionError) as error:
-        raise FileError(f"{path} is not a {kind} of ivvi, or it is damaged") from error
+        raise FileError(f"{path} is not a {kind} file of ivvi, or it is damaged") from error
     if document.get("format") != FORMAT:
         format_found = document.get("format")
         raise FileError(f"{path} has format {format_found!r}; this version of ivvi reads {FORMAT}")
@@ -395,8 +395,8 @@ def _check_version(folder: Path, target: Path, replaces: str | None) -> None:
     (described,) = folder.glob("*.json")
     if read_json(described).get("checksum") != replaces:
         raise FileError(
-            f"{target} was replaced by another run meanwhile and is left as that run wrote it; "
-            "run this command again"
+            f"{target} was replaced by another run in the meantime and is left as that run wrote "
+            "it; run this command again"
         )
 
 

@@ -122,8 +122,8 @@ def _check_margins(formula: Formula, own: tuple[Term, ...], roles: Roles) -> Non
             if factor.column in coded and rest not in terms and not absorbed:
                 raise InputError(
                     f"the formula has {term_text(term)} without {term_text(rest)}, so the "
-                    f"reference level of {factor.column} would have none; expected "
-                    f"{term_text(rest)} + {term_text(term)}"
+                    f"reference level of {factor.column} would have no {term_text(rest)} term; "
+                    f"expected {term_text(rest)} + {term_text(term)}"
                 )
 
 
@@ -134,7 +134,7 @@ def _columns(product: str, roles: Roles, word: str) -> tuple[int, ...]:
     for name in names:
         if name not in columns:
             raise InputError(
-                f"features {word!r} name {name!r}, which is no state or action"
+                f"features {word!r} name {name!r}, which is not a state or action"
                 f"{nearest(name, columns)}"
             )
     if len(names) < 2 or len(set(names)) < len(names):

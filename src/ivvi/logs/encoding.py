@@ -24,9 +24,9 @@ from ivvi.logs.arrow import as_numpy, is_number, plain_type
 from ivvi.logs.table import ArrowTable, BatchSource, TableView
 
 MOST_LEVELS = 100
-"""Levels of a category that become columns; more are refused."""
+"""Most levels of a category that become columns; more are refused."""
 FEWEST_NUMBERS = 3
-"""Different texts from which on numbers in other words are refused as categories."""
+"""From this many different texts on, numbers written as text are refused as categories."""
 
 
 def indicators(category: CodedColumn, values: pa.Array, where: str) -> list[pa.Array]:
@@ -124,8 +124,8 @@ def _check_levels(
         )
         raise ColumnError(
             f"{where} has {count}, such as {levels[0]!r}; expected a category of at most "
-            f"{MOST_LEVELS} levels that rows share, or numbers. An instrument with many levels "
-            f"is made as loo:{name} (instrument=, --instrument)"
+            f"{MOST_LEVELS} levels that rows share, or numbers. For an instrument with many "
+            f"levels use loo:{name} (instrument=, --instrument)"
         )
     if len(levels) == 1:
         raise ColumnError(
@@ -142,7 +142,7 @@ def _half_empty(table: BatchSource, name: str, level: str, empty: int, rows: int
 
 
 NUMBER_SIGNS = r"(?:[$€£¥%]|\b(?:EUR|USD|GBP|CHF|JPY)\b)"
-"""Signs that stand beside a number: of currencies, and of percent."""
+"""Signs that may stand next to a number: currencies and percent."""
 COMMA, THOUSANDS = r"[-+]?(\d{1,3}(\.\d{3})+|\d*),\d+", r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?"
 """Numbers with a decimal comma, and with commas between thousands."""
 

@@ -26,18 +26,18 @@ from ivvi.logs.schema import Roles
 from ivvi.logs.table import BatchSource
 
 LOOKED_AT, FIRST_LOOK = 1 << 16, 1 << 11
-"""Rows that are searched, and those by which most columns are ruled out."""
+"""Rows that are searched, and the first rows, which rule out most columns."""
 MOST_COLUMNS = 200
 """Columns of the table that are compared with the instruments."""
 FEWEST_GROUPS = 5
-"""With fewer groups nothing is said: they may be the levels of an instrument in other words."""
+"""With fewer groups no note is given: they may merely recode the levels of an instrument."""
 MOST_LEVELS = 10
-"""Values of an instrument that may have been drawn by each row, as arms and doses are."""
+"""Most values of an instrument that may have been drawn row by row, such as arms or doses."""
 DIGITS, ROUNDING = 3, 1e-12
-"""Digits of a number that somebody chose, such as a dose, and its error as a float."""
+"""Digits of a number that a person chose, such as a dose, and its rounding error as a float."""
 ROWS_PER_GROUP = 2
 NO_ACCIDENT = 1e-6
-"""Chance, over all columns, of instruments that agree within groups though rows drew them."""
+"""Chance, over all columns, that instruments drawn by row agree within groups."""
 ROWS_PER_VALUE, FILLED = 5, 0.4
 """Rows for each value of an instrument, and share of the points of a grid that rounding fills."""
 

@@ -117,7 +117,7 @@ def write_minari(
 
     if len(roles.outputs) - bool(roles.reward) != len(roles.state):
         raise ColumnError(
-            "only a log whose next state has the columns of its state is a Minari set"
+            "cannot write a Minari data set: the next state must have the same columns as the state"
         )
     buffers = _buffers(batches, roles)
     first = [buffer for _, buffer in zip(range(EPISODES_AT_ONCE), buffers, strict=False)]

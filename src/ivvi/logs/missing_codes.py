@@ -25,12 +25,12 @@ from ivvi.logs.table import ArrowTable, BatchSource, TableView
 CODES = np.array([-1, -7, -8, -9, -77, -88, -99, -999, -9999, -99999, 9, 77, 88, 98, 99, 999, 9999])
 """Usual codes of missing values."""
 FEWEST = 3
-"""Rows with a code, at least."""
+"""Fewest rows with a code."""
 FAR, FAR_WHOLE, FAR_ANY = 0.2, 2.0, 5.0
 """Ranges of the rest that a usual code lies beyond it, in columns of fractions and of whole
 numbers, and any other value but zero."""
 FEW_VALUES = 20
-"""Values of the rest from which on any value may be a code."""
+"""From this many distinct other values on, any value may be a code."""
 
 
 def missing_values(asked: Any) -> tuple[str, ...]:
@@ -120,7 +120,7 @@ class MissingCode:
         return (
             f"{self.column} is {self.value:g} in {self.count:,} of {self.rows:,} rows, and between "
             f"{self.low:.4g} and {self.high:.4g} in all others: if {self.value:g} means that "
-            f"the value is missing, say --missing {self.value:g} --drop-missing (read_logs(missing="
+            f"the value is missing, use --missing {self.value:g} --drop-missing (read_logs(missing="
             f"{self.value:g}, drop_missing=True))"
         )
 

@@ -28,7 +28,7 @@ LOOKED_AT = 1 << 16
 ENOUGH = 20
 """After so many rows that follow another of their episode, a column counts as never changing."""
 MOST_ENDS = 10
-"""Kinds of end that a log may tell apart."""
+"""Most kinds of end that a log may have."""
 Expanded = Mapping[str, tuple[str, ...]]
 
 
@@ -230,8 +230,8 @@ def _with_ends(
             category = _of_kinds(name, named)
             if len(roles.terminal) > 1:
                 raise DataError(
-                    f"terminal column {name!r} of {table.label} names kinds of end, and "
-                    f"{len(roles.terminal)} terminal columns are given; expected this one alone, "
+                    f"terminal column {name!r} of {table.label} names kinds of end, but "
+                    f"{len(roles.terminal)} terminal columns are given; expected only this one, "
                     "or columns of true and false"
                 )
         table = with_indicators(table, (category,))

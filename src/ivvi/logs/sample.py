@@ -12,9 +12,9 @@ from ivvi.logs.schema import Roles
 
 MOST = 2048
 USUAL = 0.95
-"""Share of the episodes that are no longer than the usual length."""
+"""Share of episodes that are at most as long as the usual length."""
 HARDLY_ANY = 0.01
-"""If a smaller share of episodes goes on, these do not tell how long a log follows episodes."""
+"""With a smaller share of censored episodes, these do not show how long a log follows episodes."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -34,7 +34,7 @@ SORT_MEMORY = "1GB"
 SORT_ROOM = 3 << 29
 """Bytes that DuckDB needs to stay within its limit; with less it crashes."""
 ROWS = "read_parquet(?, hive_partitioning = false)"
-"""What DuckDB reads: the columns of the files, whatever their folders are called."""
+"""The source that DuckDB reads: the columns of the files, ignoring the names of folders."""
 logger = logging.getLogger(__name__)
 
 
