@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 RANK_TOLERANCE = 1e-6
 """Singular values below this, in units of the columns' own spread, count as zero."""
 EXACT = 1e-13
-"""Share of an output's variance below which a residual's is rounding error of the moments."""
+"""Share of an output's variance below which that of a residual is rounding error."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -37,7 +37,7 @@ KINDS = ("ujive", "ijive", "jive1")
 FREE = 1e-6
 """An action with a larger share in an unidentified direction is not identified either."""
 ALONE = 1 - 1e-8
-"""With at least this leverage a row is alone with its instrument."""
+"""With at least this leverage a row determines its own first stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +63,22 @@ class JackknifeIV:
             raise InputError(f"{self.kind} leaves out single rows and needs a log, not its sums")
         if moments.absorbed is not None and self.kind != "ijive":
             raise InputError(
-                f"{self.kind} leaves a row out of the absorbed effects too, which are taken out "
-                "before: use ijive, whose estimate is that of dummies, or give dummies as states"
+                f"{self.kind} would have to leave a row out of the absorbed effects too, but these "
+                "are removed beforehand: use ijive, whose estimate equals that with dummies, or "
+                "give dummies as states"
             )
         if set(exogenous(moments)) != set(moments.design.shared):
-            raise InputError(f"{self.kind} needs features that psi has too, or that it lacks")
+            raise InputError(
+                f"{self.kind} needs every feature of phi to be a column of psi, or else not a "
+                "combination of its columns"
+            )
         kept, moments = _without_alone(moments, log)
         base = two_stage(moments, 0.0)
         own = [c for c in moments.design.phi_columns if c not in set(moments.design.shared)]
         if np.abs(base.null[:, own]).max(initial=0.0) > FREE:
             raise IdentificationError(
-                f"{self.kind} needs instruments that identify W, and these leave "
-                f"{' and '.join(base.unidentified)} free; use the method exact"
+                f"{self.kind} needs instruments that identify W, but these do not identify "
+                f"{' and '.join(base.unidentified)}; use the method exact"
             )
         return _Jackknife.of(self.kind, moments, log, kept).estimate(base)
 
@@ -107,7 +111,7 @@ def _without_alone(moments: Moments, log: Log) -> tuple[Floats, Moments]:
             return kept, moments
         kept &= ~alone
         if not kept.any():
-            raise DataError("every row is alone with its instrument; use fewer instruments")
+            raise DataError("every row has an instrument value of its own; use fewer instruments")
         moments = _moments_of(moments, log, kept)
 
 

@@ -54,7 +54,7 @@ def make_method(word: str, **settings: Any) -> Method:
     """Return the method of a word, such as ``exact``, ``sgda`` or ``fuller:4``."""
     name, colon, argument = word.partition(":")
     if name not in METHODS or (colon and name not in WITH_NUMBER):
-        hint = nearest(word, tuple(METHODS)) or f"; {', '.join(METHODS)} are known"
+        hint = nearest(word, tuple(METHODS)) or f"; choose from {', '.join(METHODS)}"
         raise InputError(f"unknown method {word!r}{hint}")
     if name == "kclass" and not argument:
         raise InputError("the method kclass needs its k, as in kclass:0.5")
@@ -83,7 +83,7 @@ def restore_method(name: str, settings: Mapping[str, Any]) -> Method:
     made: Any = {"ridge": Penalised, "lasso": Penalised, "smooth": Smooth}.get(word)
     made = JackknifeIV if word in KINDS else made or METHODS.get(word)
     if made is None:
-        raise InputError(f"unknown method {name!r}; {', '.join(METHODS)} are known")
+        raise InputError(f"unknown method {name!r}; choose from {', '.join(METHODS)}")
     return made(**settings)  # type: ignore[no-any-return]
 
 

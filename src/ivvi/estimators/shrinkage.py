@@ -46,7 +46,7 @@ class Shrunk:
 
     def __post_init__(self) -> None:
         if self.toward not in TOWARDS:
-            hint = nearest(self.toward, TOWARDS) or "; mean and zero are known"
+            hint = nearest(self.toward, TOWARDS) or "; choose from mean and zero"
             raise InputError(f"effects cannot be shrunk towards {self.toward!r}{hint}")
 
     @property

@@ -53,7 +53,7 @@ class Smooth:
     def __post_init__(self) -> None:
         object.__setattr__(self, "penalty", tuple(float(p) for p in self.penalty))
         if not all(p >= 0 for p in (*self.penalty, self.first_stage)) or self.rows < 1:
-            raise InputError("penalties and the rows that they are for must not be negative")
+            raise InputError("penalties and their numbers of rows must not be negative")
 
     @property
     def name(self) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ivvi.features.products import Term
 
 BENDS = (28, 24, 20, 16, 12, 9, 7, 5)
-"""How many bends of a column are tried, until the columns are few enough."""
+"""Numbers of bends per column to try, until the columns are few enough."""
 FEW_BENDS = 5
 MANY_STATES = 8
 """With at least this many states, single ones are tried with few bends."""

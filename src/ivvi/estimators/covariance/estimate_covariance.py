@@ -30,7 +30,7 @@ FEW_CLUSTERS, VERY_FEW_CLUSTERS = 30, 6
 LOOKED_AT = 2048
 """Rows by which rows without weights are found uneven."""
 ROUNDING = 1e-7
-"""What a feature adds to an output, in units of the output's size, that counts as nothing."""
+"""Share of an output's size below which a feature's contribution counts as zero."""
 
 
 def residual_score(estimate: Estimate, moments: Moments, errors: Resolved, count: int) -> Score:
@@ -89,12 +89,12 @@ def counted(errors: Resolved, estimate: Estimate) -> Resolved:
     if least >= FEW_CLUSTERS:
         return errors
     named = " and ".join(f"{count:,} clusters by {column!r}" for column, count in W_cov.clusters)
-    named = named or f"{estimate.n:,} rows of uneven influence"
-    text = f"{named} count for {least:.1f} even ones"
+    named = named or f"{estimate.n:,} rows with uneven influence"
+    text = f"{named} count as {least:.1f} equal ones"
     if W_cov.freedom is None:
         text += ": the standard errors tend to be too small, and normal intervals too short"
     else:
-        text += ": intervals are Student's with as few degrees of freedom"
+        text += ": intervals use Student's t with as few degrees of freedom"
     if W_cov.clusters:
         text += "; the wild bootstrap (se='wild', --se wild) and Anderson-Rubin sets do not "
         text += "rely on that"

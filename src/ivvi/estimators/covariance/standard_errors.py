@@ -25,14 +25,14 @@ BY_CLUSTER = ("auto", "clustered", "cr2", "wild")
 """Kinds of errors that can be given cluster columns."""
 KERNELS = ("bartlett", "parzen")
 FEW_EPISODES = 20
-"""With at least this many episodes they are clusters, even if coefficients are more."""
+"""With at least this many episodes, errors are clustered by them even if coefficients are more."""
 MOST_WAYS = 3
 """Most columns to cluster by at once."""
 MOST_DRAWS = 10_000_000
 """Draws that a wild bootstrap may take."""
 WITHOUT_PAIRS = (
-    "without the rows, what both ways of clustering have in common counts twice: the errors are "
-    "rather too large than too small"
+    "without the rows, the overlap of the two clusterings counts twice: the errors tend to be "
+    "too large rather than too small"
 )
 
 
@@ -82,9 +82,11 @@ class StandardErrors:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise InputError(f"unknown standard errors {self.kind!r}; {', '.join(KINDS)} are known")
+            raise InputError(
+                f"unknown standard errors {self.kind!r}; choose from {', '.join(KINDS)}"
+            )
         if self.kernel not in KERNELS:
-            raise InputError(f"unknown kernel {self.kernel!r}; {' or '.join(KERNELS)} is expected")
+            raise InputError(f"unknown kernel {self.kernel!r}; expected {' or '.join(KERNELS)}")
         if self.bandwidth is not None and self.bandwidth < 0:
             raise InputError(f"the bandwidth is {self.bandwidth}; it must not be negative")
         if self.bandwidth is not None and self.kind not in ("auto", "hac"):
@@ -92,19 +94,18 @@ class StandardErrors:
         if self.cluster and self.kind not in BY_CLUSTER:
             raise InputError(f"cluster columns are given, but the standard errors are {self.kind}")
         if self.cluster and not self.columns:
-            raise InputError(f"the cluster columns are {self.cluster!r}, which names none")
+            raise InputError(f"the cluster columns are {self.cluster!r}, which names no column")
         most = self._most_ways
         if len(self.columns) > most:
             raise InputError(
-                f"{len(self.columns)} cluster columns are given; at most {most} "
-                f"{'is' if most == 1 else 'are'} expected for {self.kind} standard errors"
+                f"{len(self.columns)} cluster columns are given; expected at most {most} for "
+                f"{self.kind} standard errors"
             )
         if len(set(self.columns)) < len(self.columns):
             raise InputError(f"the cluster column {self.columns[0]!r} is given twice")
         if not 99 <= self.draws <= MOST_DRAWS:
             raise InputError(
-                f"{self.draws:,} draws of the wild bootstrap are asked for; 99 to {MOST_DRAWS:,} "
-                "are expected"
+                f"the wild bootstrap has {self.draws:,} draws; expected 99 to {MOST_DRAWS:,}"
             )
 
     @property
@@ -119,7 +120,9 @@ class StandardErrors:
         if not cluster:
             return se
         if se.columns not in ((), cls(cluster=cluster).columns):
-            raise InputError("the clusters are given twice, in se and in cluster; one is expected")
+            raise InputError(
+                "the clusters are given twice, in se and in cluster; expected one of them"
+            )
         return replace(se, cluster=cluster)
 
     @property
@@ -225,7 +228,7 @@ class StandardErrors:
             raise InputError(
                 f"{kind} standard errors need the rows of a log; these are its sums{lacking}"
             )
-        note = "from sums without rows the standard errors are unadjusted"
+        note = "without the rows, the standard errors are unadjusted"
         return Resolved(self, "unadjusted", note=note if self.kind == "auto" else "")
 
     def as_kept(self, *kept: str | None) -> StandardErrors:
@@ -275,8 +278,8 @@ class StandardErrors:
             )
         if kind == "hac" and log.roles.frequency:
             raise InputError(
-                "HAC standard errors follow single rows along an episode; frequency weights make "
-                "several of each: use clustered ones, or weights of the kind probability"
+                "HAC standard errors do not work with frequency weights, since a row stands for "
+                "several: use clustered ones, or weights of the kind probability"
             )
         clusters: tuple[str, ...] = ()
         if kind in BY_CLUSTER:
@@ -356,7 +359,7 @@ class Resolved:
             remedy = "" if few else f": cluster by {by},{step}"
             warning = (
                 f"{alike.words(step)}, so {alike.steps:,} steps are its draws; the standard errors "
-                f"take episodes for independent and are too small{remedy}"
+                f"treat episodes as independent and are too small{remedy}"
             )
             return replace(self, warning=warning)
         by_step, note = (*self.clusters, step), alike.note(step)
