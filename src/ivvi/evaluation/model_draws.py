@@ -37,7 +37,7 @@ from ivvi.weak_iv.wild_bootstrap import WEBB
 METHODS = ("auto", "bootstrap", "wild", "asymptotic")
 FEW_EPISODES = 10
 FEWEST_DRAWN = 2
-"""Groups that count in every draw."""
+"""Fewest groups that enter a draw."""
 MOST_GROUPS = 200
 """Groups, of clusters at random where these are more, that are left out in turn."""
 LEAST_FREEDOM = 4.0
@@ -141,8 +141,8 @@ def bootstrap(
     groups = _groups(source)
     if len(groups) < FEW_EPISODES:
         raise InputError(
-            f"the bootstrap of {len(groups)} {'clusters' if groups.by else 'episodes'} says "
-            f"little; at least {FEW_EPISODES} are expected: ask for the asymptotic method"
+            f"the bootstrap of {len(groups)} {'clusters' if groups.by else 'episodes'} is "
+            f"unreliable; expected at least {FEW_EPISODES}: use the asymptotic method"
         )
     weights = episode_counts(len(groups), source.freedom, count, rng)
     W, noise, action_weights, instrument_weights = _estimates(source, weights)
@@ -199,7 +199,7 @@ def reweighted(moments: Moments, weights: np.ndarray) -> Moments:
     """Return the moments in which episode e counts `weights[e]` times."""
     blocks = moments.episodes
     if blocks is None:
-        raise ValueError("the moments hold no episodes")
+        raise ValueError("the moments are not kept by episode")
     share = weights * blocks.weight
     total = float(share.sum())
     mean = share @ blocks.mean / total
@@ -235,8 +235,8 @@ def left_out(clusters: int, rng: np.random.Generator) -> np.ndarray:
     """Return how often each cluster counts without each of the groups, (groups, clusters)."""
     if clusters < FEWEST_WILD:
         raise InputError(
-            f"{clusters} clusters are too few for wild draws; at least {FEWEST_WILD} are expected: "
-            "ask for the asymptotic method"
+            f"{clusters} clusters are too few for wild draws; expected at least {FEWEST_WILD}: "
+            "use the asymptotic method"
         )
     groups = min(clusters, MOST_GROUPS)
     group = rng.permutation(clusters) % groups
@@ -278,7 +278,7 @@ def _groups(source: Source) -> EpisodeMoments:
     if not source.resampled:
         raise InputError(
             f"the fit's errors are clustered by {' and '.join(source.clusters)}, and a bootstrap "
-            "of its episodes would not follow them; ask for the asymptotic method"
+            "of its episodes would ignore that; use the asymptotic method"
         )
     return source.moments.episodes
 

@@ -32,11 +32,12 @@ WARNINGS = {
     "doubtful": "DOUBTFUL INSTRUMENTS: the intervals below may be too short",
     "weak": "WEAK INSTRUMENTS: the numbers below may be far off, and their intervals too short",
     "contradictory": "CONTRADICTORY INSTRUMENTS: the numbers below may be far off",
-    "not identified": "NOT IDENTIFIED: along free directions the numbers below rest on a guess",
+    "not identified": "NOT IDENTIFIED: in unidentified directions the numbers below rest on a "
+    "guess",
 }
-"""What stands before the numbers, by the verdict on the instruments."""
+"""The warning above the numbers, by the verdict on the instruments."""
 RIVAL_WORDS = {"behaviour": "what is done today", "zero": "doing nothing"}
-"""What the sentences call rivals that a reader knows by other words."""
+"""Plain words for rivals in the sentences of a summary."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -234,7 +235,10 @@ def _confounding(worth: Valuation) -> str:
     if (gain := worth.gains.get("least-squares")) is not None:
         low, high = gain.interval
         if low == high == gain.estimate == 0:
-            return "A plan based on regression of the same log earns the same: both do the same."
+            return (
+                "A plan based on regression of the same log earns the same: both choose the same "
+                "actions."
+            )
         if low <= 0 <= high:
             return (
                 "The log cannot tell whether a plan based on regression would earn less (the "
@@ -246,7 +250,7 @@ def _confounding(worth: Valuation) -> str:
     if worth.gap is not None and worth.gap.help is not None:
         return (
             f"It helped the log's own policy by {_rounded(worth.gap.help)}, which no other "
-            "policy will get."
+            "policy would get."
         )
     return "Not compared: the rival least-squares (against=, --against) shows what it costs."
 
@@ -262,7 +266,7 @@ def _next(worth: Valuation) -> str:
     rival, gain = RIVAL_WORDS.get(name, name), worth.gains[name]
     low, high = gain.interval
     if low == high == gain.estimate == 0:
-        return f"It does the same as {rival}: nothing is gained, and nothing is lost."
+        return f"It does the same as {rival}: nothing is gained and nothing is lost."
     more = f"It earns {_rounded(gain)} more than {rival}"
     word = "weak" if worth.verdict is None else worth.verdict.word
     if word in UNTRUSTED:
