@@ -26,14 +26,14 @@ from ivvi.logs import Batch, Roles
 LEVEL = 1e-4
 """The p-value, adjusted for the number of pairs of columns, below which there is a warning."""
 MISSED = 0.25
-"""Share of what lies between the means of the numbers that a line must miss."""
+"""Share of the variation between the numbers' means that a line must miss."""
 MATTERS = 0.01
-"""Share of the residual variance that it must be."""
+"""Share of the residual variance that this must be."""
 FEWEST_VALUES, MOST_VALUES = 3, 20
 FEWEST_ROWS, MOST_ROWS = 100, 10_000
 ROWS_PER_VALUE = 5
 CLUSTERS_TO_SPARE = 10
-"""Clusters beyond the number of indicators that the test needs."""
+"""Number of clusters that the test needs beyond the number of indicators."""
 MOST_REGRESSORS = 200
 
 
@@ -51,7 +51,7 @@ class CategoryCode:
         """What to know, and what to do."""
         return (
             f"{self.state} has {self.values} whole-number values, and the mean of {self.of} is far "
-            f"from linear in them (p = {self.p_value:.1g}): if they are codes and no amounts, say "
+            f"from linear in them (p = {self.p_value:.1g}): if they are codes and not amounts, use "
             f"--categorical {self.state} (categorical={self.state!r})"
         )
 

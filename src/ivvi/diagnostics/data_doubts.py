@@ -13,15 +13,15 @@ from ivvi.logs import Batch, Counts, Log, Roles
 from ivvi.logs.missing_codes import missing_codes
 
 MOST = 3
-"""Columns that are named for one kind of doubt."""
+"""Most columns that one kind of warning names."""
 MOST_ROWS = 8192
-"""Rows that are looked at."""
+"""Most rows that are looked at."""
 MANY_GAPS = 0.05
 """Share of the rows with a later one in their episode whose next step is not the next number."""
 MANY_COPIES = 0.01
 """Share of rows that are copies of another."""
 CONTINUOUS = 0.9
-"""Values per different row that one column must have for copies to be no chance."""
+"""Values per distinct row that some column must have for copies not to be chance."""
 
 
 def data_doubts(log: Log, head: Batch, counts: Counts, *, linear: bool) -> tuple[str, ...]:
@@ -50,13 +50,13 @@ def lost_in_gaps(log: Log, counts: Counts) -> str:
         return ""
     steps = _first_steps(log)
     shown = ", ".join(f"{step:g}" for step in steps[:6])
-    remedy = "--context dt (context='dt'), which takes the time to the next row along"
+    remedy = "--context dt (context='dt'), which adds the time to the next row"
     if (word := _as_dates(steps)) is not None:
         remedy = f"that they are dates, --date-format {word} (date_format={word!r})"
     return (
         f"{lost:,} of {counts.rows:,} rows are dropped only because the next row of their "
         f"{roles.episode} is not one {roles.step} on (such as {shown}); if the next row is the "
-        f"next state all the same, say {remedy}"
+        f"next state anyway, use {remedy}"
     )
 
 

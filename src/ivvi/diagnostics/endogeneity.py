@@ -21,7 +21,7 @@ from ivvi.estimators.whitening import Whitened, orthonormal, whiten
 from ivvi.features.design import Floats
 from ivvi.moments import Moments, remembered
 
-NULL = "the actions are not confounded (least squares would do)"
+NULL = "the actions are not confounded (least squares would suffice)"
 
 
 @dataclass(frozen=True, slots=True)

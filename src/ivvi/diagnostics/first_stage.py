@@ -184,7 +184,7 @@ def _conditional(
     m, q = len(parts.names), parts.count
     scale = np.linalg.norm(parts.X, axis=0)
     if q < m or (scale == 0).any():
-        few = f"{q} instruments cannot tell {m} endogenous features apart"
+        few = f"{q} instruments cannot separate {m} endogenous features"
         return [few if q < m else "the exogenous features determine an action"] * 2
     X = parts.X / scale
     fitted = parts.basis.T @ X

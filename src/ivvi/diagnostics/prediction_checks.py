@@ -35,11 +35,11 @@ from ivvi.moments import Moments
 
 FOLDS = 5
 MANY_ROWS = 500
-"""Rows per linear feature from which on no fold is predicted much worse than the rows fitted."""
+"""From this many rows per linear feature, no fold is predicted much worse than fitted rows."""
 FEWEST_ROWS, MOST_ROWS = 100, 8192
 """Fewest and most rows that are predicted; with fewer, the result is chance."""
 WORSE, FAR = 1.1, 1.5
-"""Ratios of errors: with a test over the folds, and without (what explodes does so in one fold)."""
+"""Ratios of errors that count: with a test over the folds, and without (one fold may explode)."""
 ONE_SOLUTION = ("exact", "sgda", "liml", "fuller", "kclass", "gmm", "smooth")
 """Methods to fit again; penalties by cross-validation have been judged on folds already, and least
 squares claims no effects."""
@@ -111,8 +111,8 @@ def predicts_worse(method: Method, moments: Moments, head: Batch, roles: Roles) 
     if kind != "smooth" and errors.foresees_nothing.any():  # its first stage is penalised
         at = int(np.argmax(foreseen))
         return (
-            f"on episodes held out, what states and instruments predict of {outputs[at]} in this "
-            f"fit is worse than its mean: {foreseen[at]:.3g} times the squared error; use "
+            f"on held-out episodes, this fit predicts {outputs[at]} from states and instruments "
+            f"worse than its mean does: {foreseen[at]:.3g} times the squared error; use "
             "fewer or simpler features, or more rows"
         )
     worse, ratio = errors.worse(errors.fit), errors.ratio(errors.fit)
@@ -128,7 +128,7 @@ def predicts_worse(method: Method, moments: Moments, head: Batch, roles: Roles) 
         return ""
     at = int(np.argmax(np.where(worse, ratio, -1.0)))
     return (
-        f"on episodes held out, this fit predicts {outputs[at]} worse than its mean does: "
+        f"on held-out episodes, this fit predicts {outputs[at]} worse than its mean does: "
         f"{ratio[at]:.3g} times the squared error, where linear features have {simple[at]:.3g}; "
         "these are too rich for the instruments: use fewer or simpler ones, auto, or a penalty "
         "(the method ridge)"

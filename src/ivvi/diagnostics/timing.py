@@ -40,7 +40,7 @@ MATTERS = 0.01
 """Share of a state's variance, given the row before, that its own instrument must explain."""
 FEWEST_CLUSTERS = 20
 STRETCHES = 40
-"""Stretches that a log of fewer episodes is cut into."""
+"""Number of stretches that a log of fewer episodes is cut into."""
 FEWEST_STEPS = 8
 """Steps that are enough to be compared with each other."""
 FEWEST_ROWS = 100
@@ -62,9 +62,9 @@ class OwnRow:
         """What to know, and what to do."""
         return (
             f"{self.instrument} explains {self.share:.0%} of {self.state} in its own row, given "
-            f"the row before (p = {self.p_value:.1g}): if it was assigned by {self.state}, all is "
-            f"well; if {self.state} was recorded after the action of that row, it is an outcome "
-            "and not a state: say --seen after (seen='after'), or name what follows the action "
+            f"the row before (p = {self.p_value:.1g}): if it was assigned by {self.state}, this is "
+            f"fine; if {self.state} was recorded after the action of that row, it is an outcome "
+            "and not a state: use --seen after (seen='after'), or name what follows the action "
             "with --next-state (next_state=), and as states what was known before it"
         )
 
