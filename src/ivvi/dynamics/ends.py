@@ -41,7 +41,7 @@ def end_reward(reward: Any, kinds: Sequence[str], *, by_state: bool) -> EndRewar
             )
         return amount
     if not kinds or by_state:
-        why = "the ends that `terminal` finds have no names" if by_state else "no episode ends"
+        why = "the ends given by `terminal` have no names" if by_state else "no episode ends"
         other = "" if by_state else ", or a fit with terminal (--terminal COLUMN)"
         raise InputError(
             f"rewards are given for the ends {', '.join(map(str, reward))}, but in this model "
@@ -56,7 +56,7 @@ def end_reward(reward: Any, kinds: Sequence[str], *, by_state: bool) -> EndRewar
     if missing := [kind for kind in kinds if kind not in reward]:
         raise InputError(
             f"the reward of the end {missing[0]!r} is not given; expected one for each of "
-            f"{', '.join(kinds)}, 0 for an end that pays nothing"
+            f"{', '.join(kinds)}, with 0 for an end that pays nothing"
         )
     return tuple((kind, _number(reward[kind], f"the reward of the end {kind!r}")) for kind in kinds)
 

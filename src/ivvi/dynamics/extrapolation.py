@@ -18,7 +18,7 @@ from ivvi.features.custom_block import Custom
 from ivvi.features.feature_map import FeatureMap
 
 INSIDE = (0.005, 0.995)
-"""Quantiles of the log's states between which features that bend are believed."""
+"""Quantiles of the log's states between which nonlinear features are trusted."""
 
 
 def is_affine(phi: FeatureMap) -> bool:

@@ -18,18 +18,20 @@ from ivvi.actions import Actions
 from ivvi.dynamics.model import Dynamics
 
 MARGIN = 0.1
-"""Share of its width by which a range is widened before simulated steps lie outside."""
+"""Share of its width by which a range is widened before simulated steps count as outside."""
 MOST_OUTSIDE = 0.05
-"""Share of the simulated steps that may lie outside the widened range without a word."""
+"""Share of simulated steps that may lie outside the widened range without a warning."""
 FEWEST = 100
-"""Rows of the log that tell a range."""
+"""Fewest rows of the log from which a range is taken."""
 CLEAR = 0.1
 """Standard deviations of the log's rewards by which their mean may exceed all of them."""
 FURTHER = 0.25
-"""Share of its width by which allowed actions may exceed the range of the log's."""
+"""Share of its width by which allowed actions may exceed the range of the log's actions."""
 FAR = 0.5
 """Share of its width beyond which a single state is far outside."""
-ALLOW_LESS = "allow what the log has (--action-low, --action-high, --action-set; actions=)"
+ALLOW_LESS = (
+    "allow only actions in that range (--action-low, --action-high, --action-set; actions=)"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +81,7 @@ def simulation_doubts(
     found.append(_column_doubt(model.state, state_range(model), x, alive, MARGIN))
     doubts = [text for text in found if text]
     if doubts:
-        doubts[0] += f": it is used where it does not hold; {_remedy(model)}"
+        doubts[0] += f": it is used outside the data; {_remedy(model)}"
     if text := _column_doubt(model.action, action_range(model), a, alive, FURTHER):
         doubts.append(f"{text}: {ALLOW_LESS}")
     return tuple(doubts)
@@ -90,7 +92,7 @@ def action_doubts(model: Dynamics, actions: Actions) -> tuple[str, ...]:
     log, ends = action_range(model), actions.corners
     return tuple(
         f"{model.action[j]} may be {ends[0, j]:.4g} to {ends[1, j]:.4g}, and the log has "
-        f"{log.words(j)}: what it does beyond is a guess of the model; {ALLOW_LESS}"
+        f"{log.words(j)}: beyond that range its effect is extrapolated; {ALLOW_LESS}"
         for j in np.flatnonzero(log.outside(ends, FURTHER).any(axis=0))
     )
 
@@ -149,7 +151,7 @@ def _column_doubt(
     worst = int(np.argmax(shares))
     others = "" if often == 1 else f" (and {often - 1} more likewise)"
     return (
-        f"in {shares[worst]:.0%} of the simulated steps the model has {names[worst]} clearly "
+        f"in {shares[worst]:.0%} of the simulated steps the model puts {names[worst]} clearly "
         f"outside {log.words(worst)}, its range in the log{others}"
     )
 
@@ -164,8 +166,8 @@ def _far(
         furthest = some[np.argmax(np.abs(some - (log.low[j] + log.high[j]) / 2))]
         rows = "" if len(values) == 1 else f" ({len(some):,} of {len(values):,} rows are)"
         sentences.append(
-            f"{names[j]} = {furthest:.4g} is {words}, which has {log.words(j)}{rows}: "
-            "the advice is a guess there"
+            f"{names[j]} = {furthest:.4g} is {words}, which has {log.words(j)}{rows}: the advice "
+            "there is extrapolation"
         )
     return sentences
 

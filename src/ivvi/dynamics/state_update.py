@@ -20,7 +20,7 @@ from ivvi.features.blocks import Array, Constant
 from ivvi.features.feature_map import FeatureMap
 
 LARGEST_CHANCE = 0.9
-"""Chance of ending beyond which what follows is not divided further: it hardly ever does."""
+"""Largest chance of ending that corrects the mean; beyond it episodes hardly ever go on."""
 
 
 @dataclass(frozen=True)
