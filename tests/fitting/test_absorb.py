@@ -247,7 +247,7 @@ REFUSED = [
     ({}, {"difference": True}, "effects are absorbed from the rows of a log"),
     ({}, {"episodes": True}, "effects are absorbed from the rows of a log"),
     ({}, {"method": ivvi.SGDA(memory="linear")}, "linear memory"),
-    ({}, {"se": StandardErrors("wild", "t", draws=99)}, "reach over several clusters"),
+    ({}, {"se": StandardErrors("wild", "t", draws=99)}, "span several clusters"),
 ]
 
 

@@ -130,7 +130,7 @@ def test_everything_else_is_computed_from_what_is_left(tmp_path):
     mine = ivvi.interval(fit, "y", "a")
     assert np.allclose(mine.intervals, ivvi.interval(again, "y", "a", log=again.log).intervals)
     assert fit.partialled.by == "firm"
-    assert "3 taken out by LinearRegression, 5 folds of firm" in fit.summary()
+    assert "3 partialled out by LinearRegression, 5 folds of firm" in fit.summary()
     fit.save(tmp_path / "model")
     back = ivvi.load_fit(tmp_path / "model")
     assert back.partialled == fit.partialled

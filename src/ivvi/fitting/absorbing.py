@@ -66,7 +66,7 @@ class FixedEffects(TableResult):
             asked = int(asked)
         at = np.flatnonzero(self.labels == asked)
         if not len(at):
-            raise InputError(f"the column {self.column!r} has no effect of {label!r} in this fit")
+            raise InputError(f"this fit has no effect of {label!r} in column {self.column!r}")
         effects: Floats = self.values[at[0]]
         return effects
 
@@ -107,7 +107,7 @@ class AbsorbedTable:
     in_memory = False
     num_rows: int | None = None
     copies_are_meant = True
-    """Columns that differed between groups alone may be equal within them."""
+    """Columns that differed only between groups may be equal within them."""
     files: Sequence[Path]
 
     def __init__(
@@ -257,8 +257,8 @@ class AbsorbedTable:
             if self.effects.determined[at]:
                 raise InputError(
                     f"the {kind} {name!r} does not vary within the groups of "
-                    f"{' and '.join(self.names)}: the absorbed effects take it all; leave "
-                    f"{name!r} out, or absorb other columns"
+                    f"{' and '.join(self.names)}: the absorbed effects explain it entirely; remove "
+                    f"{name!r}, or absorb other columns"
                 )
 
     def check_nested(self, clusters: Sequence[str | None]) -> None:
@@ -266,8 +266,8 @@ class AbsorbedTable:
         for name, inside in zip(self.names, self.absorbed.nested, strict=True):
             if not set(inside) & set(clusters):
                 raise InputError(
-                    f"the groups of {name!r} reach over several clusters: cr2 and wild standard "
-                    "errors are for absorbed effects inside clusters; use clustered ones"
+                    f"the groups of {name!r} span several clusters: cr2 and wild standard "
+                    "errors need absorbed effects nested in clusters; use clustered ones"
                 )
 
     def _at(self, names: Sequence[str]) -> list[int]:
@@ -344,7 +344,7 @@ def _check_columns(names: Sequence[str], roles: Roles) -> None:
             columns = getattr(roles, role)
             if name == columns or (isinstance(columns, tuple) and name in columns):
                 raise InputError(
-                    f"column {name!r} is absorbed and given as {role.replace('_', '-')} too; "
+                    f"column {name!r} is both absorbed and given as {role.replace('_', '-')}; "
                     "expected one of them"
                 )
 

@@ -102,7 +102,7 @@ def interval(  # noqa: PLR0913
     requested = _requested_errors(se, cluster)
     if isinstance(source, Fit | Moments):
         if formula is not None:
-            raise InputError("formula is for a log; a fit and moments have features of their own")
+            raise InputError("a formula needs a log; a fit or moments already have features")
         opened = _Opened.of_fit(source, log, requested, absorb)
     else:
         source = open_log(source, formula).watched(progress)
@@ -168,7 +168,9 @@ class _Opened:
     ) -> _Opened:
         """Take the moments of a fit, which has absorbed what it has absorbed."""
         if absorb:
-            raise InputError("absorb is for a log; a fit and moments have absorbed theirs already")
+            raise InputError(
+                "absorb needs a log; a fit or moments have already absorbed their effects"
+            )
         if isinstance(source, Moments):
             return cls(source, log, _of_moments(source, requested, log))
         if source.absorbed is not None or source.partialled is not None:

@@ -30,7 +30,7 @@ from ivvi.fitting.absorbing import FixedEffects
 from ivvi.fitting.partialling import Partialled, Residuals, features_of
 
 LASTING = 0.1
-"""With a larger correlation between g at one step and the next, g is not drawn anew."""
+"""With a larger correlation between g at one step and the next, g is not drawn independently."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -132,11 +132,11 @@ def _later(residuals: Residuals, g: Floats) -> tuple[str, str]:
     """Say what a plan takes the controls for, or why there is none."""
     roles, rows, names = residuals.roles, residuals.rows, residuals.partialled.controls
     moved = [name for name in names if f"next_{name}" in roles.outputs]
-    end = "; a learner is not kept: give them as states, without taking them out, to plan"
+    end = "; the learner is not saved: to plan, give them as states instead of controls"
     if moved:
         return "", (
-            f"the controls {', '.join(moved[:3])} are states that actions may move, and what they "
-            f"do to the next step was taken out before this fit{end}"
+            f"the controls {', '.join(moved[:3])} are states that actions may move, and their "
+            f"effect on the next step was partialled out before this fit{end}"
         )
     if roles.episode is None or not roles.derived:
         return "drawn", ""
@@ -149,8 +149,8 @@ def _later(residuals: Residuals, g: Floats) -> tuple[str, str]:
             lasting = float(np.corrcoef(before, after)[0, 1])
             if abs(lasting) > LASTING:
                 return "", (
-                    f"the controls change from step to step and their part of {name} lasts "
-                    f"(correlation {lasting:.2f} with the step before), so that a plan would have "
+                    f"the controls change from step to step and their part of {name} persists "
+                    f"(correlation {lasting:.2f} with the step before), so a plan would have "
                     f"to predict them{end}"
                 )
     return "drawn", ""

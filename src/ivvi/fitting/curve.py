@@ -37,7 +37,7 @@ from ivvi.moments import EpisodeMoments, Moments
 AT_ONCE = 256
 """Bootstrap draws held at a time."""
 BY_ROWS = ("gmm", "sgda")
-"""Methods that pass over the rows, so that moments alone cannot be fitted again."""
+"""Methods that need the rows, so they cannot be fitted again from moments alone."""
 MOST_GROUPS = 1000
 """Most groups of episodes that are left out one at a time."""
 
@@ -266,7 +266,7 @@ def _spread(fit: Fit, name: str) -> tuple[float, float, float]:
             grid = block.grids[at]
             inner = grid[1:-1] if len(grid) > 4 else grid
             return inner[0], grid[len(grid) // 2], inner[-1]
-    raise InputError(f"these features do not show the range of {name!r}: give span= and at=")
+    raise InputError(f"the range of {name!r} is unknown with these features; give span= and at=")
 
 
 def _without(whole: Moments, episodes: EpisodeMoments, gone: np.ndarray) -> Moments:

@@ -45,7 +45,7 @@ from ivvi.moments import Moments
 
 BEFORE = " before"
 PROBES = 500
-"""Rows in which columns are exchanged to see which features depend on them."""
+"""Rows in which columns are permuted to see which features depend on them."""
 
 
 class DifferencedTable:
@@ -59,7 +59,7 @@ class DifferencedTable:
     in_memory = False
     num_rows: int | None = None
     copies_are_meant = True
-    """A difference may equal an earlier level: of dummies for the years they do."""
+    """A difference may equal an earlier level, as it does for year dummies."""
     files: Sequence[Path]
 
     def __init__(self, log: Log, design: Design, exogenous: Columns = ()) -> None:
@@ -120,9 +120,8 @@ class DifferencedTable:
         lasting = [n for n, c in zip(self._instruments, self._changes, strict=True) if not c]
         if lasting:
             raise InputError(
-                f"the instrument {lasting[0]!r} never changes within an episode, so "
-                "differences between steps leave nothing of it; leave it out, or estimate without "
-                "differences"
+                f"the instrument {lasting[0]!r} never changes within an episode, so differencing "
+                "removes it; leave it out, or estimate without differences"
             )
 
 

@@ -42,8 +42,8 @@ from ivvi.moments.shard import Shard
 from ivvi.weak_iv.robust_intervals import RobustIntervals
 
 NOT_SAVED = (
-    "this fit was saved without its moments; fit the log again, save them (no --without-moments), "
-    "and in levels"
+    "this fit was saved without its moments; fit the log again in levels and save them (no "
+    "--without-moments)"
 )
 
 
@@ -239,16 +239,15 @@ class Fit(TableResult):
         The files that were read are hashed now; one that is gone cannot come again.
         """
         if self.differenced:
-            raise InputError("a fit from differences has no moments that others can be added to")
+            raise InputError("a fit from differences has no moments to add others to")
         if self.absorbed is not None:
             raise InputError(
-                "a fit with absorbed effects has no moments that others can be added to; fit all "
-                "rows again"
+                "a fit with absorbed effects has no moments to add others to; fit all rows again"
             )
         if self.partialled is not None:
             raise InputError(
-                "a fit with controls taken out has no moments that others can be added to; fit all "
-                "rows again"
+                "a fit with controls partialled out has no moments to add others to; fit all rows "
+                "again"
             )
         present = [f for f in self.files if not isinstance(f, Path) or f.exists()]
         hashes = tuple(content_hash(f) if isinstance(f, Path) else f for f in present)

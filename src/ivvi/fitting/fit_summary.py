@@ -29,11 +29,11 @@ FAR = 2.0
 """Two estimates of an effect that differ by this many standard errors are worth reporting."""
 PLAN = (
     "`ivvi plan` finds the best actions in this model; `ivvi value` says what they are worth, and "
-    "`ivvi sensitivity` how invalid the instrument may be."
+    "`ivvi sensitivity` how invalid the instrument may be before that changes."
 )
 REPORT = (
-    "Report the effects with their intervals; to plan, fit without controls, since what they do is "
-    "not in the model."
+    "Report the effects with their intervals; to plan, fit without controls, since their effects "
+    "are not in the model."
 )
 MOST_DRAWN = 6
 """Outputs that are drawn."""
@@ -101,9 +101,9 @@ def fit_brief(fit: Fit) -> Brief:
     if fit.inference is None:
         return Brief(
             (
-                ("Instrument", "Not judged: the moments that this needs were not formed."),
+                ("Instrument", "Not judged: this needs moments that were not computed."),
                 ("Confounding", "Not compared with regression, for the same reason."),
-                ("Next", "`ivvi diagnose` on a part of the log with fewer features."),
+                ("Next", "Run `ivvi diagnose` on part of the log with fewer features."),
             )
         )
     trusted = fit.diagnostics.verdict.word in ("strong", "doubtful", "")
@@ -144,7 +144,7 @@ def recommended_interval(fit: Fit, i: int, j: int) -> tuple[str, float, float]:
     if recommended == "wild" and wild is not None:
         return piece(*wild.interval, digits=3), *wild.interval
     if recommended in ("robust", "none"):
-        return "(no interval of it can be trusted)", -math.inf, math.inf
+        return "(none of its intervals can be trusted)", -math.inf, math.inf
     w, half = float(fit.W[i, j]), float(half_widths(fit.estimate)[i, j] * fit.se[i, j])
     return piece(w - half, w + half, digits=3), w - half, w + half
 
@@ -234,7 +234,7 @@ def plot_fit(fit: Fit, path: str | os.PathLike[str] | None, *, force: bool) -> A
             ax.plot(fit.baseline.W[i, features], at, "X", color=LS, ms=8, label="least squares")
             ax.legend(frameon=False, fontsize=8)
         ax.set_title(estimate.design.outputs[i], loc="left", fontsize=10)
-        ax.set(xlabel="effect of one more, 95% interval")
+        ax.set(xlabel="effect of one more unit, 95% interval")
     return finished(figure, path, force=force)
 
 
@@ -280,9 +280,9 @@ def _end_lines(fit: Fit) -> list[str]:
 def _confounding(fit: Fit, *, trusted: bool) -> str:
     """Name the effect of an action that least squares gets most wrong: its sign, else its size."""
     if fit.diagnostics.verdict.word == "contradictory":
-        return "Instruments that contradict each other cannot tell what confounding did."
+        return "Instruments that contradict each other cannot show what confounding did."
     if not trusted:
-        return "With this instrument the log cannot tell what confounding did."
+        return "With this instrument the log cannot show what confounding did."
     if averages := average_effects(fit):
         return _on_average(fit, max(averages, key=lambda one: one.gap))
     if fit.choice is not None and not fit.choice.is_linear:

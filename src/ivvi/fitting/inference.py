@@ -23,8 +23,8 @@ from ivvi.weak_iv.robust_intervals import RobustIntervals
 from ivvi.weak_iv.wild_bootstrap import WildTest
 
 NO_MOMENTS = (
-    "with memory of order d the moments are not formed; fit fewer features, or ask for "
-    "quadratic memory"
+    "with linear memory the moments are not computed; fit fewer features, or ask for quadratic "
+    "memory"
 )
 DIAGNOSTICS = (
     *("mu_iv", "mu_b", "rank", "identified", "first_stage", "cragg_donald"),

@@ -39,11 +39,11 @@ from ivvi.moments import Moments, compute_moments
 from ivvi.moments.welford import Ints
 
 Solved = tuple[Moments, Estimate]
-"""The moments of rows without effects, and their weights."""
+"""The moments of rows with effects removed, and their weights."""
 WORTH_WARNING = 0.25
 """A bias of at least this many standard errors gets a warning."""
 FEWEST_STEPS = 5
-"""Steps of an episode below which the jackknife leaves too much of the bias."""
+"""Steps per episode below which the jackknife leaves too much of the bias."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Nickell:
         """Return the bias in words."""
         worst = self.worst(estimate)
         if worst is None:
-            return f"not known: {self.steps:.3g} steps an episode are too few to halve"
+            return f"unknown: {self.steps:.3g} steps per episode are too few to halve"
         i, j, ratio = worst
         names = estimate.design.phi_names[j], estimate.design.outputs[i]
         bias = f"{self.bias[i, j]:+.3g} ({ratio:.2g} standard errors) for {names[0]} on {names[1]}"
@@ -89,14 +89,14 @@ class Nickell:
         worst, short = self.worst(estimate), self.steps < FEWEST_STEPS
         if worst is not None and (worst[2] < WORTH_WARNING or (self.corrected and not short)):
             return ""
-        start = f"Nickell bias of lagged states with {self.steps:.3g} steps an episode"
+        start = f"Nickell bias of lagged states with {self.steps:.3g} steps per episode"
         if short:
             return (
-                f"{start}: {self.line(estimate)}; the half-panel jackknife leaves part of it in so "
-                "few steps: use differences (difference=True, --difference)"
+                f"{start}: {self.line(estimate)}; the half-panel jackknife leaves part of it with "
+                "so few steps: use differences (difference=True, --difference)"
             )
         return (
-            f"{start}: {self.line(estimate)}; take it out with half_panel (--half-panel), or use "
+            f"{start}: {self.line(estimate)}; remove it with half_panel (--half-panel), or use "
             "differences (difference=True, --difference)"
         )
 
@@ -232,8 +232,8 @@ def refuse_half_panel(nickell: Nickell | None, episode: Any) -> None:
     """Refuse a correction of a bias that is not there, or not known."""
     if nickell is None:
         raise InputError(
-            "the half-panel jackknife is for absorbed effects of the episodes with next states "
-            f"that are the states of the next row; absorb {episode!r}, or leave it out"
+            "the half-panel jackknife needs absorbed effects of the episodes and next states "
+            f"from the next row; absorb {episode!r}, or do not ask for the jackknife"
         )
     if not nickell.bias.size:
         raise InputError(

@@ -64,7 +64,7 @@ class OpenEpisodes:
             gone = len(names) // 4
             text = (
                 f"the last rows of {len(names):,} episodes take too much memory: those of the "
-                f"{gone:,} oldest are given up, which begin anew if they go on"
+                f"{gone:,} oldest are dropped, and these episodes start afresh if they continue"
             )
             warnings.warn(text, IvviWarning, stacklevel=4)
             known, rows = {name: known[name] for name in names[gone:]}, rows.slice(gone)

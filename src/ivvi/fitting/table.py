@@ -217,7 +217,7 @@ def table(
     Output next_x0. Standard errors in brackets.
     """
     if digits < 0 or digits > 12:
-        raise InputError(f"a table has {digits} digits; expected 0 to 12")
+        raise InputError(f"digits is {digits}; expected 0 to 12")
     if isinstance(fits, Mapping):
         names, fits = [*fits], [*fits.values()]
     loaded = [_loaded(one) for one in ([fits] if isinstance(fits, Fit) else fits)]
@@ -254,7 +254,7 @@ def _loaded(one: Any) -> Fit:
         return one
     if isinstance(one, str | os.PathLike):
         return Fit.load(Path(one))
-    raise InputError(f"a table is made of fits; found {type(one).__name__}")
+    raise InputError(f"a table needs fits; found {type(one).__name__}")
 
 
 def _words(requested: Columns, allowed: Iterable[str], what: str) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ def fit_differences(
     fit = _fit_differenced(recipe, table)
     baseline, errors = levels.restore(fit.baseline), fit.errors
     if usual := () if recipe.errors.columns else log.roles.usual_clusters:
-        why = "differences are of two rows each, which cannot be clustered by it"
+        why = "each difference is of two rows, which cannot be clustered by that column"
         errors = errors.without_usual(usual, why, "absorb the episodes instead (absorb=, --absorb)")
     return replace(
         fit,
