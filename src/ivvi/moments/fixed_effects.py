@@ -25,7 +25,7 @@ from ivvi.moments.fixed_effect_equations import Reduced
 from ivvi.moments.welford import Ints
 
 NOTHING_LEFT = 1e-12
-"""Share of a column's squares within groups below which the groups determine it."""
+"""Share of a column's variation within groups below which the groups determine it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class EffectTally:
     def solve(self) -> Effects:
         """Return the effects, and what is to be dropped."""
         if not self._rows:
-            raise DataError("the log has no rows of a weight above zero")
+            raise DataError("the log has no rows with a weight above zero")
         sizes = [int(np.flatnonzero(weight)[-1]) + 1 for weight in self._weight]
         codes = [np.concatenate(self._codes.pop(0)) for _ in self.columns]
         weights = np.concatenate(self._weights) if self._weights else None
@@ -148,7 +148,7 @@ class EffectTally:
         live, counts = live_rows(codes, sizes)
         if live is not None and not live.any():
             raise DataError(
-                f"all {self._rows:,} rows are alone in their group of {' or '.join(self.columns)}: "
+                f"all {self._rows:,} rows are singletons in {' or '.join(self.columns)}: "
                 "absorbing its effects leaves nothing to estimate from"
             )
         redundant = redundant_levels(codes, counts, live, joined)
