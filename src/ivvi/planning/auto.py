@@ -56,7 +56,7 @@ class Auto:
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.budget) and self.budget > 0):
-            raise InputError(f"a budget of {self.budget:g} seconds; expected a number above 0")
+            raise InputError(f"the budget is {self.budget:g} seconds; expected a number above 0")
 
     def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> Rule:
         """Return the rule that earns most."""

@@ -48,7 +48,7 @@ class Usual:
         """Regress the actions of the model's sample of the log on the states."""
         if len(model.acted) == 0:
             raise InputError(
-                "caution needs rows of the log, and this model holds none: fit it to a log"
+                "caution needs rows of the log, and this model holds none; fit it from a log"
             )
         F = state_features(model.phi)(model.states, model.states)
         ends = np.array([model.acted.min(axis=0), model.acted.max(axis=0)])

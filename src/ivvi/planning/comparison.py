@@ -25,9 +25,9 @@ from ivvi.planning.problem import Problem, Rule, Template
 CLEAR = 2.0
 """Standard errors beyond which a difference counts."""
 TIGHT = 0.9
-"""Share of the possible gain below which a bound is too loose to be told."""
+"""Share of the possible gain below which a bound is too loose to report."""
 FAR = 1e12
-"""States are held within this: a plan that explodes is very bad, not undefined."""
+"""States are clipped to this, so that an exploding plan is very bad and not undefined."""
 EPISODES, FEWEST, STEPS = 96, 24, 20_000
 """Episodes of a trial: fewer where the horizon is long."""
 
@@ -171,7 +171,7 @@ class Comparison(TableResult):
         """Where the plan leaves the log, and whether a simple rival earns clearly more."""
         plan, rival = self.plan, self.rival
         if plan.simple and len(self.entries) > 1:
-            simple = f"no plan earns more in the model than {plan.name} does: that is the policy"
+            simple = f"no plan earns more in the model than {plan.name}, so that is the policy"
             return (*self.outside, simple)
         if rival is None or plan.value >= rival.value:
             return self.outside

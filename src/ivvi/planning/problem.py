@@ -93,8 +93,8 @@ class Problem(Compact):
             raise InputError(f"the discount is {discount:g}; expected a number in (0, 1]")
         if not model.state:
             raise InputError(
-                "the model has no states, so that one action is best for all, and the effects in "
-                "the fit say which; keep a state or context (--state, --context) to plan by it"
+                "the model has no states, so one action is best for all, and the effects in "
+                "the fit show which; keep a state or context (--state, --context) to plan by it"
             )
         if model.d_next != len(model.state):
             raise InputError(
@@ -254,8 +254,8 @@ class Problem(Compact):
         if radius <= 1 or effective * np.log(radius) <= np.log(EXPLODING):
             return ()
         return (
-            f"the model's states explode: spectral radius {radius:.4g} over "
-            f"{self.horizon} steps; values far ahead mean nothing",
+            f"the model's states explode: spectral radius {radius:.4g} over {self.horizon} steps; "
+            "values far ahead are meaningless",
         )
 
 

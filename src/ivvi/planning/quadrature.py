@@ -23,7 +23,7 @@ PER_AXIS = {1: 128, 2: 21}
 DRAWN = 1024
 MOST_NODES = 1 << 16
 MOST_KEPT = 128
-"""Nodes that are met at every decision, for rewards that look at x'."""
+"""Nodes that are evaluated at every decision, for rewards that depend on x'."""
 SAMPLE, REFERENCE = 256, 4096
 """States and actions at which fewer nodes are compared with that many."""
 CLOSE = 0.003
@@ -184,7 +184,7 @@ def check_integration(integration: str, nodes: int | None) -> None:
         suggestion = hint(integration, INTEGRATIONS)
         raise InputError(f"unknown integration {integration!r}{suggestion}")
     if nodes is not None and nodes < 1:
-        raise InputError(f"{nodes} nodes of integration; expected at least 1")
+        raise InputError(f"nodes is {nodes}; expected at least 1")
 
 
 def _gauss_hermite(rank: int, nodes: int) -> tuple[np.ndarray, np.ndarray]:

@@ -14,7 +14,7 @@ from ivvi.rewards import Linear, Quadratic
 STILL = 1e-13
 MOST_STEPS = 1_000_000
 HUGE = 1e60
-"""Values of this size mean nothing, and squares of larger ones overflow."""
+"""Values of this size are meaningless, and squares of larger ones overflow."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,7 +27,7 @@ from ivvi.planning.behaviour_policy import Usual
 from ivvi.planning.problem import Problem, Rule
 
 MOST_HELD = 64
-"""Actions that are tried as held ones."""
+"""Number of constant actions that are tried."""
 FALLBACK_WORDS = ("best", "usual", "zero")
 EPISODES, STEPS = 64, 50
 """Simulated episodes in each model, and their steps at most."""
@@ -158,7 +158,7 @@ class Follow:
         if action.shape != (len(x), self.actions.dim):
             raise InputError(
                 f"the fallback returned actions of shape {action.shape} for {len(x)} states; "
-                f"{(len(x), self.actions.dim)} is expected"
+                f"expected {(len(x), self.actions.dim)}"
             )
         return self.actions.nearest(action), memory
 
@@ -167,13 +167,13 @@ class Follow:
         if hasattr(self.policy, "act"):
             raise InputError(
                 "the policy cannot be saved: its fallback is another plan; save that one, and "
-                "fall back on a function at the top of a module that asks it (ivvi.load_policy)"
+                "fall back on a module-level function that loads it (ivvi.load_policy)"
             )
         path, imported = import_path(self.policy)
         if not imported:
             raise InputError(
                 "the policy cannot be saved: its fallback is a function that cannot be imported; "
-                "define it at the top of a module, or fall back on usual, zero or an action"
+                "define it at module level, or fall back on usual, zero or an action"
             )
         return {"path": path}, {}
 
@@ -181,7 +181,7 @@ class Follow:
 FALLBACKS: dict[Any, Callable[..., Rule]] = {
     rule.kind: rule.from_parts for rule in (HeldRule, UsualRule, Follow)
 }
-"""How fallbacks are made again from their parts."""
+"""How fallbacks are rebuilt from their saved parts."""
 
 
 def make_fallback(fallback: Any, problem: Problem, drawn: np.ndarray, caution: float) -> Rule:
@@ -203,8 +203,8 @@ def make_fallback(fallback: Any, problem: Problem, drawn: np.ndarray, caution: f
         action = np.zeros(0)
     if action.shape != (actions.dim,) or not np.isfinite(action).all():
         raise InputError(
-            f"the fallback is {fallback!r}; usual, zero, best, an action of {actions.dim} numbers "
-            "or a policy is expected"
+            f"the fallback is {fallback!r}; expected usual, zero, best, an action of {actions.dim} "
+            "numbers or a policy"
         )
     return HeldRule(_allowed(action, problem))
 
@@ -248,8 +248,8 @@ def _tried(fallback: Follow, problem: Problem) -> Follow:
         raise
     except Exception as error:
         raise InputError(
-            "the fallback cannot be compiled: a policy that ivvi.plan made, or a function of "
-            f"states (n, d_x) written with jax.numpy is expected ({type(error).__name__})"
+            "the fallback cannot be compiled: expected a policy from ivvi.plan, or a function of "
+            f"states (n, d_x) written with jax.numpy ({type(error).__name__})"
         ) from error
     return fallback
 

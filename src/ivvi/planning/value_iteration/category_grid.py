@@ -73,7 +73,7 @@ class CategoryGrid(Compact):
         if len(others) > 2 or len(levels) > MOST_LEVELS:
             raise InputError(
                 f"values of {len(levels)} combinations of categories and {len(others)} other "
-                f"states were asked for; expected at most {MOST_LEVELS} and 2"
+                f"states were requested; expected at most {MOST_LEVELS} and 2"
             )
         law = noise_law(model.next_cov, model.categories)
         left = law.factor @ law.factor.T
