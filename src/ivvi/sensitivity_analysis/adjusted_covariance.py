@@ -30,8 +30,8 @@ from ivvi.logs import Log
 from ivvi.sensitivity_analysis.violations import Exclusion
 
 SCALED = (
-    "{kind} standard errors need the rows to be computed again under a direct effect: here they "
-    "grow as unadjusted ones do; pass the log (log=, --log), or fit with its episodes kept "
+    "{kind} standard errors need the rows to be recomputed under a direct effect: here they "
+    "grow like unadjusted ones; pass the log (log=, --log), or fit with its episodes kept "
     "(episodes=True, --keep-episodes)"
 )
 
@@ -144,5 +144,5 @@ def rows_of(source: Source) -> Log | None:
 def errors_of(source: Source) -> tuple[Resolved, str | None]:
     """Return the standard errors of a fit, and its column of episodes."""
     if source.fit is None:
-        raise InputError("a fit or a saved model is expected; bare dynamics were given")
+        raise InputError("expected a fit or a saved model; found bare dynamics")
     return source.fit.errors, source.fit.roles.episode or "row"

@@ -20,7 +20,7 @@ from ivvi.sensitivity_analysis.violations import Size
 MOST_EFFECTS = 6
 """Effects that a summary shows; `to_json` has them all."""
 STURDY, FRAGILE = 0.5, 0.1
-"""Shares of what the instrument does through the actions: a gain is called sturdy that bears a
+"""Shares of what the instrument does through the actions: a gain is called sturdy if it survives a
 direct effect of at least the first, and fragile where the second is too much. A convention, since
 no log can tell which direct effects are likely."""
 
@@ -299,7 +299,7 @@ def sensitivity_brief(result: Sensitivity) -> Brief:
     size, rival = _bears(gain), RIVAL_WORDS.get(band.rival, band.rival)
     if size.t == 0:
         certain = f"Not certain over {rival}, even with a valid instrument."
-        meaning = "What the log leaves open is more than what an invalid instrument would change."
+        meaning = "The log's own uncertainty exceeds what an invalid instrument would change."
         next_step = f"Collect more, or keep to {rival}."
     else:
         certain, meaning, next_step = _certain(gain, rival), _meaning(size), _next(size)
@@ -342,8 +342,8 @@ def _certain(gain: Breakdown, rival: str) -> str:
 
 def _meaning(size: Size) -> str:
     return (
-        f"A correlation of {size.most_correlation:.2g} between the instrument and what was not "
-        "recorded would have the same effect; with a valid instrument there is no such "
+        f"A correlation of {size.most_correlation:.2g} between the instrument and the hidden "
+        "confounder would have the same effect; with a valid instrument there is no such "
         "correlation."
     )
 
