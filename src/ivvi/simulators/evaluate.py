@@ -173,9 +173,11 @@ def evaluate(
         if word not in AGAINST:
             raise InputError(f"unknown baseline {word!r}{hint(word, AGAINST)}")
         if word in named:
-            raise InputError(f"a policy is called {word!r}, as a baseline; expected another name")
+            raise InputError(
+                f"a policy is called {word!r}, which is the name of a baseline; choose another name"
+            )
     if not named and not against:
-        raise InputError("no policy was given to evaluate")
+        raise InputError("no policy is given to evaluate")
     steps = env.world.horizon if horizon is None else horizon
     for name, policy in named.items():
         check_steps(policy, steps)

@@ -31,9 +31,9 @@ from ivvi.rewards import is_reward
 Array = Any
 SCOPES = ("step", "episode")
 LASTING = 1
-"""Tells the key of a lasting confounder from the other keys of an episode."""
+"""Separates the key of a persistent confounder from an episode's other keys."""
 DRAWS = 100_000
-"""Draws from which the covariance of a noise of unknown law is taken."""
+"""Number of draws from which the covariance of noise with unknown law is estimated."""
 
 
 def last_instrument(history: Array, x: Array, z: Array) -> Array:
@@ -119,7 +119,9 @@ class World(Compact):
 
     def __post_init__(self) -> None:
         if self.scope not in SCOPES:
-            raise InputError(f"scope {self.scope!r} of an instrument; expected 'step' or 'episode'")
+            raise InputError(
+                f"the scope of an instrument is {self.scope!r}; expected 'step' or 'episode'"
+            )
         if self.actions.shape is not None and len(self.actions.shape) == 1:
             self._check_shapes()
 
