@@ -122,5 +122,7 @@ def _values(phi: FeatureMap, x: Floats, a: Floats) -> Floats:
     with np.errstate(all="ignore"):
         values: Floats = np.asarray(phi(x, a), dtype=np.float64)
     if values.ndim != 2:
-        raise InputError(f"phi gives an array of shape {values.shape}; rows of features are needed")
+        raise InputError(
+            f"phi returned an array of shape {values.shape}; expected rows of features"
+        )
     return values

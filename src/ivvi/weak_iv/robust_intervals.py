@@ -49,12 +49,12 @@ where the two agree."""
 TF_WIDER = 0.05
 """The same of a tF interval, wider than Wald's by its nature: an F of 67."""
 TOO_WEAK = (
-    "the instruments are too weak to bound all effects together; `ivvi interval` searches for the "
+    "the instruments are too weak to bound all effects together; `ivvi interval` computes the "
     "set of one effect"
 )
 UNBOUNDED = (
     "the set of all effects together is not bounded, though the instruments are strong; "
-    "`ivvi interval` searches for the set of one effect"
+    "`ivvi interval` computes the set of one effect"
 )
 NO_ERROR = "its standard error is not a positive number"
 NO_BIAS = 0.15
@@ -210,7 +210,7 @@ def robust_intervals(
                 intervals[output, feature] = one
     every = (len(moments.design.outputs) - len(estimate.exact)) * problems.m
     answered = len(intervals) + len(reasons)
-    first = f"of {every} effects the first {answered} have one; `ivvi interval` makes any other"
+    first = f"only {answered} of {every} effects have one; `ivvi interval` computes any other"
     return RobustIntervals(intervals, reasons, first if answered < every else "")
 
 
@@ -266,7 +266,7 @@ class _Maker:
     def _scores(self, i: int) -> EffectScores | str:
         """Return the sums of output i over rows or clusters, or why they cannot be used."""
         if "effects" not in self.scored:
-            return "its sums were not made: too many features, instruments or rows"
+            return "its sums were not computed: too many features, instruments or rows"
         scores, count = self.problems.scores(self.scored["effects"], i), self.problems.parts.count
         if scores.clusters <= count:
             return f"{scores.clusters} clusters are too few for {count} instruments"

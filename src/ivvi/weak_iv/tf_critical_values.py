@@ -27,7 +27,7 @@ import numpy as np
 from ivvi.features.design import Floats
 
 LEVEL = 0.95
-"""The level for which the critical values are."""
+"""The confidence level of the critical values."""
 NORMAL = NormalDist()
 ONE_SIDED, TWO_SIDED = NORMAL.inv_cdf(0.95), NORMAL.inv_cdf(0.975)
 ENOUGH_F = (ONE_SIDED * TWO_SIDED / (TWO_SIDED - ONE_SIDED)) ** 2

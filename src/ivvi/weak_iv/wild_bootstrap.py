@@ -98,14 +98,11 @@ def draw_weights(clusters: int, draws: int, seed: int) -> tuple[Floats, str]:
     """Return draws (B, G) of the clusters' weights, and what they are called."""
     if clusters < FEWEST_WILD:
         raise InputError(
-            f"{clusters} clusters are too few for the wild bootstrap; at least {FEWEST_WILD} are "
-            "expected"
+            f"{clusters} clusters are too few for the wild bootstrap; expected at least "
+            f"{FEWEST_WILD}"
         )
     if not 99 <= draws <= MOST_DRAWS:
-        raise InputError(
-            f"{draws:,} draws of the wild bootstrap are asked for; 99 to {MOST_DRAWS:,} are "
-            "expected"
-        )
+        raise InputError(f"the wild bootstrap has {draws:,} draws; expected 99 to {MOST_DRAWS:,}")
     rng = np.random.default_rng(seed)
     if clusters < FEW_FOR_SIGNS and 2**clusters <= draws:
         six = np.concatenate([-WEBB, WEBB])
