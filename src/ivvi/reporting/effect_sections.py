@@ -21,7 +21,7 @@ MOST_CURVES = 6
 """Curves that are drawn: those that move most, in standard errors."""
 MOST_STATES = 12
 MOST_ROWS = 400
-"""Rows of a table; of more, those on which the two estimates differ most."""
+"""Most rows of a table; beyond that, those on which the two estimates differ most."""
 
 
 def effect_section(fit: FitView) -> Section:
@@ -89,10 +89,9 @@ def varying_section(fit: FitView) -> Section | None:
         Figure(
             "The effect of an action along a state",
             tuple(_curve(number, one) for number, one in enumerate(drawn)),
-            f"Effect of one unit, other states at their medians. The narrow band holds each point "
-            f"with {level}, the wide one the whole curve. {drawn[0].caveat.capitalize()}.".replace(
-                " .", ""
-            ),
+            "Effect of one unit, other states at their medians. The narrow band covers each point "
+            f"with {level}, the wide one the whole curve. "
+            f"{drawn[0].caveat.capitalize()}.".replace(" .", ""),
             fit.command,
         )
     )

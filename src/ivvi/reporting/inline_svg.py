@@ -20,7 +20,7 @@ from ivvi.reporting.page import Picture
 
 INK, GRID = "#111213", "#dadbdc"
 EXTRA = (*OTHERS, "#6b7280", "#a8447b", "#4d7c0f")
-"""Further colours, where neither the instrument nor least squares is meant."""
+"""Further colours, for what is neither the instrument nor least squares."""
 VARIABLES = {
     INK: "currentColor",
     MUTED: "var(--muted)",

@@ -23,9 +23,9 @@ from ivvi.version import __version__
 
 MINUS = "\N{MINUS SIGN}"
 WIDE = 8.0
-"""Ratio of sizes in a column from which its numbers are written one by one."""
+"""Ratio of sizes in a column from which each number is formatted by itself."""
 PROSE = 48
-"""Letters from which a cell of text may be broken into lines."""
+"""Characters from which a cell of text may be broken into lines."""
 
 
 @dataclass(frozen=True)
