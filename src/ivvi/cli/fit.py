@@ -105,13 +105,17 @@ class MethodOptions:
         from ivvi.estimators.registry import make_method
 
         if self.method != "sgda":
-            refuse_given(self, f"is for sgda; the method is {self.method}", ("method", "ridge"))
+            refuse_given(
+                self, f"is only for sgda; the method is {self.method}", ("method", "ridge")
+            )
         if self.method in ("exact", "ridge") and self.ridge == "auto":
             return make_method("ridge")
         if self.method in ("exact", "least-squares"):
             return make_method(self.method, ridge=self._penalty)
         if self.ridge != "0":
-            raise InputError(f"--ridge is for exact and least-squares; the method is {self.method}")
+            raise InputError(
+                f"--ridge is only for exact and least-squares; the method is {self.method}"
+            )
         if self.method != "sgda":
             return make_method(self.method)
         return make_method(
@@ -139,10 +143,10 @@ def fit(  # noqa: PLR0913
     errors: ErrorOptions,
     allow_unidentified: Unidentified = False,
     moments: Annotated[
-        Path | None, typer.Option(help="Fit to sums that `ivvi moments` wrote, not to a log.")
+        Path | None, typer.Option(help="Fit from sums that `ivvi moments` wrote, instead of a log.")
     ] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="File that lets a run continue after it was killed.")
+        Path | None, typer.Option(help="File from which a killed run continues.")
     ] = None,
     checkpoint_every: Annotated[
         float, typer.Option(help="Seconds between two checkpoints.")
@@ -164,12 +168,13 @@ def fit(  # noqa: PLR0913
         bool,
         typer.Option(
             "--difference",
-            help="Estimate from differences between steps: for confounders that last an episode.",
+            help="Estimate from differences between steps: for confounders that are fixed within "
+            "an episode.",
         ),
     ] = False,
     exogenous: Annotated[
         str | None,
-        typer.Option(help="With --difference, states that no noise affects, such as year dummies."),
+        typer.Option(help="With --difference, states without noise, such as year dummies."),
     ] = None,
     absorb: Absorb = None,
     half_panel: Annotated[
@@ -180,9 +185,7 @@ def fit(  # noqa: PLR0913
     ] = False,
     controls: Annotated[
         str | None,
-        typer.Option(
-            help="Columns whose influence a learner removes from all others first, such as 'x*'."
-        ),
+        typer.Option(help="Columns that a learner first partials out of all others, such as 'x*'."),
     ] = None,
     learner: Annotated[
         str | None,
@@ -209,14 +212,14 @@ def fit(  # noqa: PLR0913
     _check_outputs(out, json, report, checkpoint, force=force)
     se, chosen = errors.requested, method.chosen(seed)
     if (log is None) == (moments is None):
-        raise InputError("expected either a log or --moments, and not both")
+        raise InputError("give either a log or --moments, not both")
     if keep_episodes and without_moments:
         raise InputError("--keep-episodes and --without-moments exclude each other; expected one")
     if moments is None:
         logs = columns.open(str(log))
     else:
         for group in (columns, features):
-            why = "is for logs; moments have their own columns and features"
+            why = "is only for logs; moments have their own columns and features"
             refuse_given(group, why, context=shell)
         logs = _load_moments(moments, state, client, trusted(trust))
     with progress("reading", getattr(logs, "num_rows", None)) as bar:
@@ -274,7 +277,7 @@ def _load_moments(path: Path, checkpoint: Any, client: Any, trust: tuple[str, ..
     from ivvi.fitting import load_moments
 
     if checkpoint is not None:
-        raise InputError("--checkpoint is for logs; moments are read at once")
+        raise InputError("--checkpoint is only for logs; moments are read at once")
     if client is not None:
-        raise InputError("--scheduler and --workers are for logs; moments are read at once")
+        raise InputError("--scheduler and --workers are only for logs; moments are read at once")
     return load_moments(path, trust=trust)

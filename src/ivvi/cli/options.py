@@ -36,7 +36,7 @@ Json = Annotated[str | None, typer.Option("--json", help="Write JSON to this fil
 Force = Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
 OUTPUT_OPTIONS = ("json", "force", "report")
-"""Options that change where results go, not what they are."""
+"""Options that change where results are written, not the results."""
 SOURCES = "Parquet (file, folder, glob), CSV, Arrow, or minari:NAME."
 Source = Annotated[str, typer.Argument(help=SOURCES)]
 OptionalSource = Annotated[str | None, typer.Argument(help=SOURCES)]
@@ -158,17 +158,15 @@ class ColumnOptions:
     ] = None
     context: Annotated[
         str,
-        typer.Option(
-            help="Columns that are used for prediction but not predicted themselves (age, ward)."
-        ),
+        typer.Option(help="Columns used for prediction but not predicted themselves (age, ward)."),
     ] = ""
     categorical: Annotated[
-        str, typer.Option(help="Columns of numbers that are categories; text columns always are.")
+        str, typer.Option(help="Numeric columns that are categories; text columns always are.")
     ] = ""
     lags: Annotated[
         int,
         typer.Option(
-            help="Number of earlier rows whose states and actions are added to the state."
+            help="Number of lags: earlier rows whose states and actions are added to the state."
         ),
     ] = 0
     lag_padding: Annotated[
@@ -214,9 +212,7 @@ class ColumnOptions:
         ),
     ] = "probability"
     where: Where = None
-    missing: Annotated[
-        str, typer.Option(help="Values that stand for missing ones, such as -9,999.")
-    ] = ""
+    missing: Annotated[str, typer.Option(help="Values that mean missing, such as -9,999.")] = ""
     drop_missing: DropMissing = False
 
     def open(self, log: str) -> Any:

@@ -26,7 +26,7 @@ def respond(  # noqa: PLR0913
     later: Annotated[
         str,
         typer.Option(
-            help="Later actions are held (fixed), or follow (react to the state, as in the log).",
+            help="Later actions are held (fixed) or follow (react to the state, as in the log).",
             autocompletion=words("held", "follow"),
         ),
     ] = "held",
@@ -53,7 +53,7 @@ def respond(  # noqa: PLR0913
     logs = columns.open(log)
     actions = logs.roles.action
     if of is None and len(actions) > 1:
-        raise InputError(f"there are {len(actions)} actions; name the one that is moved with --of")
+        raise InputError(f"there are {len(actions)} actions; choose one with --of")
     with progress("reading", logs.num_rows) as bar:
         result = find_response(
             logs,

@@ -25,19 +25,19 @@ from ivvi._io.signals import end_on_signals
 from ivvi.errors import FileError, InputError, IvviWarning
 
 BAD_NAMES = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENOENT)
-"""What the system says of a path that cannot be meant."""
+"""System error codes for a path that cannot be right."""
 MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-"""What the system says when it fails itself."""
+"""System error codes for failures of the system itself."""
 NO_ROOM = ("failed to map segment", "cannot allocate memory")
-"""What the loader says of a library that does not fit into memory."""
+"""Messages of the loader when a library does not fit into memory."""
 BEAT = 30.0
-"""Seconds between two lines that say that a command still works, where no bar can be shown."""
+"""Seconds between two progress lines, where no progress bar can be shown."""
 LONGEST_WORD = 300
-"""Letters up to which a word, such as a path, is printed in full."""
+"""Most characters of a word, such as a path, that are printed in full."""
 OPTIONAL = ("jax", "gymnasium", "matplotlib", "jinja2")
 """Libraries without which diagnose, check, fit and interval still work."""
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
-"""Base of all complaints about options; Typer brings its own, or click's, by version."""
+"""Base class of errors about options: Typer's own or click's, depending on its version."""
 
 
 @contextlib.contextmanager
@@ -214,7 +214,7 @@ def check_json_target(
     checked_file(target, force=force)
     for option, other in (("--out", out), ("--checkpoint", checkpoint)):
         if other is not None and Path(target).resolve() == other.resolve():
-            raise FileError(f"{option} and --json are both {target}; expected two names")
+            raise FileError(f"{option} and --json both name {target}; give two different files")
 
 
 def emit_json(value: Any, target: str | None, *, force: bool, **more: Any) -> None:

@@ -19,7 +19,8 @@ def update(  # noqa: PLR0913
         Path | None, typer.Option(help="Folder for the new model. [default: replace the old one]")
     ] = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Add a file even if its rows are in the model already.")
+        bool,
+        typer.Option("--again", help="Add a file even if the model already contains its rows."),
     ] = False,
     cluster: Annotated[
         str | None, typer.Option(help="Column to cluster by. [default: what the model keeps]")
@@ -65,6 +66,6 @@ def update(  # noqa: PLR0913
         warn(text)
     say(updated.summary(warnings=False), quiet=json == "-")
     added = updated.moments.n - fit.moments.n
-    sums = "" if updated.sample is not None else " (a model of sums: no rows of it are kept)"
+    sums = "" if updated.sample is not None else " (a model fitted from sums keeps no rows)"
     say(f"{added:,} transitions added{sums}; model saved in {target}", quiet=json == "-")
     emit_json(updated, json, force=force, added=added)
