@@ -2,7 +2,7 @@
 
 A computation offers its state after each piece of work; the checkpoint writes it if the
 last write was long enough ago, first under a temporary name, so that at every moment a
-whole checkpoint is on the disk, or none. A run that is started again reads it and goes on.
+whole checkpoint is on the disk, or none. A run that is started again reads it and continues.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Checkpoint:
     path
         The file.
     every
-        Seconds between two writings; 0 writes whenever state is offered.
+        Seconds between two writes; 0 writes whenever a state is offered.
 
     Examples
     --------
@@ -49,7 +49,7 @@ class Checkpoint:
 
     @property
     def exists(self) -> bool:
-        """Whether an earlier run has left something to go on from."""
+        """Whether an earlier run has left a state to continue from."""
         return self.path.exists()
 
     def open(self, key: Mapping[str, Any]) -> None:

@@ -5,8 +5,8 @@ end in "permission denied"; `atomic_file` and `atomic_folder` give a place to wr
 and move it to its final name only when the block ends without an exception; a folder is
 replaced in one step, by one run at a time (`ivvi._io.replacing`). A saved folder
 (`save_folder`) is `NAME.json` plus `NAME.npz`, no pickle, with a checksum over both, so
-that `load_folder` can tell a damaged or edited model from a sound one; `save_file` keeps
-the same in one file, for state that is written again and again.
+that `load_folder` can detect a damaged or edited model; `save_file` keeps the same in one file, for
+state that is written again and again.
 """
 
 from __future__ import annotations

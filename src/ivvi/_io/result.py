@@ -1,7 +1,7 @@
 """What every result can do: be summarised, shown in a notebook, and, if a table, become a frame.
 
 The summary of a verb's result opens with a `Brief`, a few plain sentences; statistics follow below.
-`Compact` is for what holds arrays and is no result: its `repr` is one line too.
+`Compact` is for other classes that hold arrays: their `repr` is one line too.
 """
 
 from __future__ import annotations

@@ -220,7 +220,7 @@ def check_json_target(
 def emit_json(value: Any, target: str | None, *, force: bool, **more: Any) -> None:
     """Write JSON values to the file `target`, to standard output for ``-``, nowhere for None.
 
-    Of a result those of its `to_json`, which is not called for nothing; `more` comes beside them.
+    For a result, its `to_json` is called, but only if needed; `more` is added to the values.
     """
     from ivvi._io.files import write_json
 

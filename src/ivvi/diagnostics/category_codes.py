@@ -1,7 +1,7 @@
 """Is a state of whole numbers an amount, or the code of a category that was read as one?
 
-A hospital's number is no amount: linear features give the fifth hospital five times the effect of
-the first. The rows show it where the mean of an outcome or an action, given the other states and
+A hospital's number is not an amount: linear features give the fifth hospital five times the effect
+of the first. The rows show it where the mean of an outcome or an action, given the other states and
 the instruments, differs between the numbers in a way that no line follows. With e the residuals of
 a regression on [1, x, z] and D the indicators of all values but two, less their regression on the
 same, the scores of clusters g,
@@ -9,8 +9,8 @@ same, the scores of clusters g,
     s_g = sum of D_i e_i over the rows i of g,
 
 have mean zero if the mean is linear in the number; S' (sum_g s_g s_g')^-1 S is compared with
-Hotelling's law. Counts, ages and ordered scores are amounts: the line must also miss a good part
-of what lies between their means.
+Hotelling's law. Counts, ages and ordered scores are amounts: the line must also miss a good part of
+the variation between their means.
 """
 
 from __future__ import annotations

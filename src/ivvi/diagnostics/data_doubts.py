@@ -1,6 +1,6 @@
-"""What the rows of a log make one doubt: codes read as numbers, gaps of steps, copies of rows.
+"""Warnings about the rows of a log: codes read as numbers, gaps in steps, copies of rows.
 
-Each doubt is a sentence that names the column, what was seen, and the remedy.
+Each is a sentence that names the column, what was found, and the remedy.
 """
 
 from __future__ import annotations

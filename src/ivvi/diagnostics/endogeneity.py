@@ -1,7 +1,7 @@
-"""Is there confounding at all? If not, least squares would do, and do better.
+"""Is there confounding at all? If not, least squares suffices and is more precise.
 
-The first stages' residuals hold what the instruments do not explain of the actions. If
-they say something about the outputs beyond phi, the actions are confounded.
+The first stages' residuals hold what the instruments do not explain of the actions. If they predict
+the outputs beyond phi, the actions are confounded.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ class FirstStage(Compact):
     robust_f
         The same test under the standard errors asked for.
     conditional_f
-        Sanderson and Windmeijer's: what the instruments say about this feature once they
-        have been used for the others.
+        Sanderson and Windmeijer's: what the instruments explain of this feature once they have been
+        used for the others.
     robust_conditional_f
         The same under the standard errors asked for.
     reasons

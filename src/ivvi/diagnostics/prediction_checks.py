@@ -9,8 +9,8 @@ the fold the squared error of the fit is compared with that of the rest's mean, 
 
 With the true effects, the first is at most that of a constant, however strong the confounding.
 The second is not: confounding may hide an effect, so that the truth itself is further from what
-happened than the mean is. So it counts only where linear features do much better: then weights
-that cancel where they were fitted, and nowhere else, are to blame.
+happened than the mean is. So it counts only where linear features do much better: then the cause is
+weights that cancel where they were fitted, but nowhere else.
 
 *Values where outcomes were.* Fitted values of features that are too rich, or that the instruments
 move too little, leave the range of the outcome: their weights are large and cancel only on average.
@@ -63,7 +63,7 @@ class HeldOut:
     constant
         Of the mean of the other folds.
     varies
-        Outputs that are no constant up to rounding, (d_y,).
+        Outputs that are not constant up to rounding, (d_y,).
     """
 
     fit: Floats

@@ -2,8 +2,8 @@
 
     y = Pi psi(x, z) + noise,   Pi = C B^-1
 
-It needs no assumption about the action. An instrument that does not move the output here has
-nothing to say about the effect of the action either.
+It needs no assumption about the action. An instrument that does not move the output here is not
+informative about the effect of the action either.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Statistic(Result):
     df
         Degrees of freedom: (numerator, denominator) for F, (k,) for chi-squared.
     null
-        The hypothesis that a small p-value speaks against.
+        The hypothesis that a small p-value rejects.
     """
 
     value: float

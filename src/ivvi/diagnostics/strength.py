@@ -30,8 +30,8 @@ class Strength:
     eigenvalues
         All eigenvalues of A^T B^+ A, ascending, (d_phi,).
     weakest
-        The eigenvector of mu_iv in words: the combination of features about which the
-        instruments say least, in the features' own units.
+        The eigenvector of mu_iv in words: the combination of features that the instruments explain
+        least, in the features' own units.
     mu_b
         Smallest eigenvalue of B.
     rank, d_phi

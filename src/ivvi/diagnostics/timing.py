@@ -1,9 +1,9 @@
 """Was the outcome of a row recorded after its action? Then its next state is the wrong one.
 
 A panel row often holds this week's price and this week's sales. Read as a state that the action
-follows, sales look like something the price of their own row cannot have moved, and the effect
-of a price is looked for in next week's. The instrument shows it: drawn for this row's action, it
-says nothing about a state that was there before, given the row before. With r the residuals of
+follows, sales look like something the price of their own row cannot have moved, and the effect of a
+price is estimated on next week's sales. The instrument reveals it: drawn for this row's action, it
+is unrelated to an earlier state, given the row before. With r the residuals of
 regressions on the row before (state, action, instrument, their squares), the score
 
     u_t = r(z_t) r(x_t)

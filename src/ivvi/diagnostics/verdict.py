@@ -37,9 +37,9 @@ class Verdict:
     `word` is empty where there is nothing to judge by, and the rule says why: nothing is
     endogenous, or an action is an exact function of the instruments. `recommended` is the
     interval of an action's effect to report, ``wald``, ``wild`` (in its place where the wild
-    bootstrap was asked for), ``robust`` or, where Wald's is not to be trusted and there is no
-    other, ``none``. `method` is the estimator to prefer where the first stage is spread over many
-    instruments, each of them weak: ``ujive``, or ``ijive`` after effects were absorbed.
+    bootstrap was asked for), ``robust`` or, where Wald's cannot be trusted and there is no other,
+    ``none``. `method` is the estimator to prefer where the first stage is spread over many weak
+    instruments: ``ujive``, or ``ijive`` after effects were absorbed.
     """
 
     word: str

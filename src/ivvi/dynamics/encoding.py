@@ -1,4 +1,4 @@
-"""States as a user gives them, tables with the log's columns or arrays, as a model's arrays."""
+"""Turn states as a user gives them, a table or arrays, into the arrays of a model."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What an episode's end pays: one amount for any end, or one for each kind of it.
+"""What the end of an episode pays: one amount for any end, or one for each kind.
 
-A log may tell kinds of end apart, such as death and discharge. The chance of each is an output of
-the model; besides, a user's function may say that a state ends the episode.
+A log may distinguish kinds of end, such as death and discharge. The chance of each is an output of
+the model; a user's function may also say that a state ends the episode.
 """
 
 from __future__ import annotations

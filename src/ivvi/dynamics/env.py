@@ -109,7 +109,7 @@ class ModelSimulator(Compact):
     start
         Draws a first state from a key.
     terminal
-        Tells which states end an episode.
+        Says which states end an episode.
     reward_at_end
         Paid when the episode ends, for any end or for each kind of it (`ivvi.dynamics.ends`).
     """

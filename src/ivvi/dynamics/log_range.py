@@ -1,7 +1,7 @@
 """Where a model is used beyond what the log shows: rewards, states and actions, in sentences.
 
-Whatever the features, no row of the log vouches for a model outside the range of the log's own
-rows. Ranges are those of the sample of rows that the model keeps (`Dynamics.states`, `acted`,
+Whatever the features, no data support a model outside the range of the log's own rows. Ranges are
+those of the sample of rows that the model keeps (`Dynamics.states`, `acted`,
 `followed`); a column that is the same in all of them has none. They are widened before anything
 counts as outside, as a sample of 2,048 rows misses the rarest ones.
 """

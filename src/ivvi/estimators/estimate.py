@@ -26,7 +26,7 @@ EXACT = 1e-13
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Estimate:
-    """Weights of y = W phi(x, a) + noise, and how sure they are.
+    """Weights of y = W phi(x, a) + noise, and their uncertainty.
 
     Attributes
     ----------

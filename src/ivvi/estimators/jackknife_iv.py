@@ -8,8 +8,8 @@ exogenous features w, x = H_psi x - H_w x + M x the action less what w explains,
     ijive   P = M_w (x - M x / (1 - h + l))
     jive1   P = M_w (x - M x / (1 - h))
 
-and W solves sum P (y - W x) = 0. Rows of leverage one, alone with their instrument, have no first
-stage without themselves: they are left out, again until none is left.
+and W solves sum P (y - W x) = 0. Rows of leverage one, the only ones with their instrument value,
+have no first stage without themselves: they are dropped, repeatedly until none is left.
 
 Standard errors are robust to heteroskedasticity (Kolesar 2013; Ackerberg and Devereux 2009;
 Angrist, Imbens and Krueger 1999).

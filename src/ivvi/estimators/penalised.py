@@ -56,7 +56,7 @@ class Penalised:
         Take the largest penalty within one standard error of the best.
     adaptive
         Penalise |w_j| by the inverse of its unpenalised estimate (Zou's adaptive lasso):
-        true zeros go, and what is large is hardly shrunk.
+        true zeros are removed, and large coefficients are hardly shrunk.
     """
 
     kind: str = "lasso"

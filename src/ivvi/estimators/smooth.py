@@ -33,8 +33,8 @@ LEAST = 1e-10
 class Smooth:
     """Two-stage least squares with rough features penalised, as a method of `ivvi.estimate`.
 
-    Standard errors hold the penalty's bias as Nychka (1988) does: the variance of what the
-    penalty takes away, were the weights drawn from the law for which it is the best.
+    Standard errors include the penalty's bias as in Nychka (1988): the variance of what the penalty
+    removes, if the weights were drawn from the law for which it is optimal.
 
     Parameters
     ----------

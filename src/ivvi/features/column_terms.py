@@ -1,10 +1,10 @@
-"""phi and psi of terms that name columns: those of a formula, and tensor products.
+"""phi and psi from terms that name columns: formulas and tensor products.
 
-The terms of a formula become blocks, so that plans and saved models know them. With tensor products
-such as ``spline:5:severity*dose,age*severity``, beside the splines of every state (``spline:5``)
-stand, for each product that is named, all products of functions of its columns: of a state the
-column itself and its bends (`features.splines`), K - 1 functions in all, of an action the column
-alone. psi has the same products with each instrument in the place of each action.
+The terms of a formula become blocks, so that plans and saved models know them. Tensor products such
+as ``spline:5:severity*dose,age*severity`` add, to the splines of every state (``spline:5``) and for
+each named product, all products of functions of its columns: for a state the column itself and its
+bends (`features.splines`), K - 1 functions in all, for an action only the column. psi has the same
+products with each instrument in place of each action.
 """
 
 from __future__ import annotations

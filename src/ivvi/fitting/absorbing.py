@@ -1,9 +1,10 @@
 """Fixed effects of units, years or both, absorbed before anything else is computed.
 
 With y = W phi(x, a) + alpha_g + e, where alpha may be correlated with anything in the log,
-least squares of every column of v = [phi, psi, y] on dummies of the groups takes alpha out. What
-is left, around the mean of all rows, is a log of its own: its moments give W, and every standard
-error, first stage, test and robust set follows, with the degrees of freedom that the effects cost.
+least squares of every column of v = [phi, psi, y] on dummies of the groups removes alpha. The
+residuals, around the mean of all rows, are a log of their own: their moments give W, and every
+standard error, first stage, test and robust set follows, with the degrees of freedom that the
+effects cost.
 
 The effects themselves are alpha_jg = theta_jg(y) - W theta_jg(phi), with theta those of
 `ivvi.moments.fixed_effects`.

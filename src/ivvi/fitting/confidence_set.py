@@ -1,4 +1,4 @@
-"""`interval`: which values of an effect the log does not reject, however weak z is."""
+"""`interval`: the values of an effect that the log does not reject, however weak z is."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ def interval(  # noqa: PLR0913
     level
         Probability of holding the truth.
     se
-        What the errors may be: ``unadjusted`` (homoskedastic), ``robust`` (a variance of
-        their own each row), ``clustered`` (dependent within clusters), ``hac`` (dependence that
-        fades along an episode; `StandardErrors` gives a bandwidth). ``auto`` are those of
-        `estimate`: of the fit itself, or what it would choose for the log.
+        The assumption about errors: ``unadjusted`` (homoskedastic), ``robust`` (heteroskedastic),
+        ``clustered`` (dependent within clusters), ``hac`` (dependence that fades along an episode;
+        `StandardErrors` gives a bandwidth). ``auto`` are those of `estimate`: of the fit itself, or
+        what it would choose for the log.
     cluster
         Up to three columns to cluster by, the episode by default.
     log

@@ -5,12 +5,12 @@ but on the rows of the log
 
     g = E[y | c] - W E[[x, a] | c]
 
-is known, each expectation out of fold. What comes next depends on what the controls do:
+is known, each expectation out of fold. The next state depends on what the controls do:
 
-- *held*: they never change within an episode. Its g is then a constant, as that of an absorbed
-  effect: the model has the mean of all, and `Fit.of_unit` that of an episode.
-- *drawn*: rows are decisions of their own, or g at one step says nothing about the next. Around its
-  mean it is then noise.
+- *held*: they never change within an episode. Its g is then a constant, like an absorbed effect:
+the model has the mean over episodes, and `Fit.of_unit` that of one episode.
+- *drawn*: rows are separate decisions, or g at one step says nothing about the next. It is then
+noise around its mean.
 - Else a plan would have to predict the controls, by functions that the model does not hold. This is
   refused, with the reason.
 """
@@ -40,7 +40,7 @@ class ControlLevels:
     Attributes
     ----------
     residuals
-        The rows, with and without what controls predict.
+        The rows, with and without the controls' predictions.
     W
         Weights of [x, a], (d_y, d_phi).
     g

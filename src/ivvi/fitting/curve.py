@@ -8,7 +8,7 @@ the estimate without group g of G,
 the jackknife by clusters, which for least squares is known as CR3 and errs on the safe side
 where clusters are few (MacKinnon, Nielsen and Webb, 2023). It holds for any method that
 estimates from moments: penalties and k-classes have no residuals that are orthogonal to the
-instruments, so that a formula for two-stage least squares says nothing of them.
+instruments, so a formula for two-stage least squares does not apply to them.
 """
 
 from __future__ import annotations

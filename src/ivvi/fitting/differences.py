@@ -1,4 +1,4 @@
-"""A confounder that lasts a whole episode drops out of differences between its steps.
+"""A confounder that is constant within an episode drops out of differences between its steps.
 
 The paper's remark on global confounders, for dynamics that have others too: with
 
@@ -127,7 +127,7 @@ class DifferencedTable:
 
 @dataclass(frozen=True, eq=False)
 class Levels:
-    """What leads from an estimate in differences back to x' = W phi(x, a) + noise.
+    """The way back from an estimate in differences to x' = W phi(x, a) + noise.
 
     Attributes
     ----------

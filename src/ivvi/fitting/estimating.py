@@ -1,4 +1,4 @@
-"""The verbs `estimate` and `diagnose`, and methods by their words."""
+"""The verbs `estimate` and `diagnose`, and methods by name."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def estimate(  # noqa: PLR0913
     Returns
     -------
     Fit
-        Without `moments`, `baseline` and `diagnostics` where `SGDA` works with memory of order d.
+        Without `moments`, `baseline` and `diagnostics` where `SGDA` uses linear memory.
 
     Examples
     --------

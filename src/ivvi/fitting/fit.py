@@ -56,9 +56,9 @@ class Fit(TableResult):
     estimate
         The estimate asked for.
     inference
-        What the moments tell beside it; None where descent-ascent worked with memory of
-        order d and formed none. `moments`, `baseline`, `diagnostics`, `scored` and `errors`
-        are then refused, with the reason.
+        What the moments show besides it; None where descent-ascent used linear memory and computed
+        no moments. `moments`, `baseline`, `diagnostics`, `scored` and `errors` are then refused,
+        with the reason.
     counts
         Rows, transitions, episodes and what was dropped.
     roles, label, method, seconds
@@ -236,7 +236,7 @@ class Fit(TableResult):
     def shard(self) -> Shard:
         """The moments with what is needed to add to them.
 
-        The files that were read are hashed now; one that is gone cannot come again.
+        The files that were read are hashed now; missing files are skipped.
         """
         if self.differenced:
             raise InputError("a fit from differences has no moments to add others to")

@@ -1,8 +1,8 @@
 """A fit in words and in a picture: three sentences, the tables, and what the actions do.
 
-Where features bend or cross actions, the coefficient of an action is its effect where all it is
-crossed with is zero, and not the effect that anybody asks for. Its effect is then averaged over
-the log's states.
+With nonlinear features or interactions, the coefficient of an action is its effect where everything
+it is interacted with is zero, which is rarely of interest. Its effect is then averaged over the
+log's states.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def recommended_interval(fit: Fit, i: int, j: int) -> tuple[str, float, float]:
 
 @dataclass(frozen=True, slots=True)
 class AverageEffect:
-    """The effect of one more of an action on an output, averaged over the log's rows.
+    """The effect of one more unit of an action on an output, averaged over the log's rows.
 
     `row` is the output's place; `group` has the average, its standard error and the share of states
     in which the effect is positive, `regression` the average that least squares gives.

@@ -6,8 +6,8 @@ variance of x within episodes, however many episodes there are (Nickell, 1981). 
 
     G b / T,   G = L S      with L the influence of the moments E[x e] on W.
 
-With effects of their own for the two halves of each episode, of l steps, it is G_half b / l. Both
-G are known, so the difference of the two estimates tells b, and with it the bias of W:
+With effects of their own for the two halves of each episode, of l steps, it is G_half b / l. Both G
+are known, so the difference of the two estimates gives b, and with it the bias of W:
 
     W_half - W ~ (G_half / l - G / T) b        bias = K (W_half - W)        W - bias
 

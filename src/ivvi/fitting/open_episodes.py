@@ -1,8 +1,8 @@
-"""Episodes that go on from one delivery of rows to the next.
+"""Episodes that continue from one delivery of rows to the next.
 
 A delivery may hold one day of every patient, so that each of them has a last row that waits for
-its next state. An episode goes on if its name comes again with a later step; with the same or an
-earlier one it is a new episode of that name, as where every delivery counts its episodes from zero.
+its next state. An episode continues if its name reappears with a later step; with the same or an
+earlier step it is a new episode of that name, as when every delivery counts its episodes from zero.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Partially linear IV: many controls are taken out of all other columns before anything else.
+"""Partially linear IV: many controls are first partialled out of all other columns.
 
 With y = W phi(x, a) + g(c) + e, where the controls c may act in any way, and E[e | c, x, z] = 0,
 
@@ -6,7 +6,7 @@ With y = W phi(x, a) + g(c) + e, where the controls c may act in any way, and E[
 
 instrumented by z - E[z | c] (Robinson, 1988; Chernozhukov and others, 2018, whose DML2 with one
 instrument and action this is). The conditional means are predicted by a learner that has not seen
-the row's fold; folds are made of whole clusters. What is left is a log of its own: its moments
+the row's fold; folds are made of whole clusters. The residuals are a log of their own: its moments
 give W, and every standard error, first stage, test and robust set follows.
 """
 
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Partialled:
-    """Which controls were taken out, and how.
+    """Which controls were partialled out, and how.
 
     Attributes
     ----------

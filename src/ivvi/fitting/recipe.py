@@ -356,7 +356,7 @@ class Recipe:
         return self.errors.for_sums(by, shard.counts, d_phi, shard.roles, alike, others)
 
     def _without_moments(self, method: SGDA, log: Log, design: Design) -> Fit:
-        """Fit by descent-ascent in memory of order d."""
+        """Fit by descent-ascent with linear memory."""
         if self.client is not None:
             raise InputError("linear memory cannot use Dask: it computes no moments")
         estimate, counts = method.solve_wide(log, design, self.checkpoint)

@@ -1,4 +1,4 @@
-"""Fits to rows that are transformed first: differences, absorbed effects, controls taken out."""
+"""Fits to transformed rows: differences, absorbed effects, controls partialled out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def fit_differences(
     seed: int = 0,
     exogenous: Columns = (),
 ) -> Fit:
-    """Fit to differences between steps; what comes back speaks of levels again."""
+    """Fit to differences between steps; the results are in levels."""
     if set(recipe.errors.columns) - {log.roles.episode}:
         raise InputError("differences are clustered by the episode alone")
     design = build_design(log, phi, psi, seed)
@@ -70,7 +70,7 @@ def fit_absorbed(
     absorb: Columns = (),
     half_panel: bool = False,
 ) -> Fit:
-    """Fit to what fixed effects leave of the rows; what comes back speaks of levels again."""
+    """Fit to rows with fixed effects removed; the results are in levels."""
     errors, log = recipe.errors.for_log(log)
     recipe = replace(recipe, errors=errors)
     design = build_design(log, phi, psi, seed)

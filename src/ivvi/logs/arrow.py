@@ -1,4 +1,4 @@
-"""Arrow columns as NumPy arrays, comparison of schemas, Arrow's messages made short."""
+"""Arrow columns as NumPy arrays, comparison of schemas, short forms of Arrow's messages."""
 
 from __future__ import annotations
 

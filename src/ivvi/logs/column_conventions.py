@@ -1,4 +1,4 @@
-"""What a schema leaves unsaid, and new names: columns x0.., a0.., z0.., ``price:Price paid``."""
+"""Defaults of a schema, and new names: columns x0.., a0.., z0.., ``price:Price paid``."""
 
 from __future__ import annotations
 

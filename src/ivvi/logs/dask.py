@@ -1,9 +1,9 @@
 """A pass over a Parquet log by the workers of a Dask cluster, local or already there.
 
-The log is cut between row groups. Each task walks over one piece and returns what it made
-of its batches, with its first and last row; where a next state stands in the next piece,
-these two rows are joined here. Results come in the order of the log, whichever task
-finishes first. A task whose worker dies is given to another worker by Dask.
+The log is cut between row groups. Each task walks over one piece and returns the result for its
+batches, with its first and last row; where a next state is in the next piece, these two rows are
+joined here. Results come in the order of the log, whichever task finishes first. A task whose
+worker dies is given to another worker by Dask.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Columns that look at other rows of the log, made by one query of DuckDB.
 
-- Steps out of dates, and ``dt``, the time to the next row (`ivvi.logs.times`).
+- Steps from dates, and ``dt``, the time to the next row (`ivvi.logs.times`).
 - States that were seen after the action of their row: the state is that of the row before, and
   the row's own is its next state, ``next_sales``.
 - Lags: earlier states and actions of the same episode, ``temperature_lag1``. The first rows of an
@@ -47,12 +47,12 @@ PADDING = ("drop", "first")
 
 @dataclass(frozen=True, slots=True)
 class Windowed:
-    """A table with columns that look at other rows, and what was asked for in their names.
+    """A table with columns that look at other rows, and their names.
 
     `lagged` are columns of the state that are earlier values of others; `followed` the next states
     that were made; `groups` the columns over whose values leave-one-out means were taken, which are
-    the `made` instruments; `step` is the step column as the user has it, and `shared` whether its
-    dates come more than once each; `removed` counts the rows that are left out.
+    the `made` instruments; `step` is the step column as the user has it, and `shared` whether dates
+    occur more than once; `removed` counts the rows that are left out.
     """
 
     table: BatchSource

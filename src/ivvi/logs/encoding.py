@@ -2,8 +2,8 @@
 
 A category of L levels becomes L - 1 indicators, ``ward[ICU]``; the first level in order is the
 reference, for which all of them are 0. A boolean column is one column of 0 and 1. The levels are
-found once, in one pass that stops at `MOST_LEVELS`, and are part of the log's roles: fits,
-policies and further logs speak of the same columns.
+found once, in one pass that stops at `MOST_LEVELS`, and are part of the log's roles: fits, policies
+and further logs use the same columns.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _levels_met(
 def _check_levels(
     name: str, levels: list[str], rows: int, table: BatchSource, *, asked: bool
 ) -> None:
-    """Refuse what is no category: numbers with a slip, one level, too many levels."""
+    """Refuse columns that are not categories: numbers with a typo, one level, too many levels."""
     numbers = [level for level in levels if is_number(level)]
     words = [level for level in levels if not is_number(level)]
     where = f"column {name!r} of {table.label}"

@@ -3,9 +3,9 @@
 The parts are those of fixest: outputs and exogenous terms, columns whose fixed effects are absorbed
 (this part may be left out), and actions ~ instruments. A term is a column, ``C(column)`` for a
 category that holds numbers, ``I(column**2)``, or a product of these; ``loo(doctor)`` is the
-leave-one-out instrument. formulaic reads the algebra (``+ - : * / **`` and brackets); nothing of a
+leave-one-out instrument. formulaic reads the algebra (``+ - : * / **`` and brackets); no part of a
 formula is evaluated. `Formula.schema` gives the columns their roles, and
-`ivvi.features.column_terms` makes phi and psi of the terms.
+`ivvi.features.column_terms` turns the terms into phi and psi.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def term_text(term: Term) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """A formula that was read.
+    """A parsed formula.
 
     Attributes
     ----------

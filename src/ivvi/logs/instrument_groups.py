@@ -1,13 +1,14 @@
-"""Find the column by whose groups an instrument was set, where rows do not follow each other.
+"""Find the column whose groups set an instrument, in a log without sequences.
 
 A policy of a county, a ward's protocol or the price of a day is the same for all rows of its group,
-and these are no independent draws of it. In a log of episodes and steps `instrument_paths` sees
-that; in a cross-section a column of the table tells: no instrument varies within any of its values,
-while it varies between them. With q the chance that two rows have the same instruments, n rows and
-G values, n - G rows agree with the first of their group by chance with probability about q^(n - G).
+so the rows are not independent draws of it. In a log of episodes and steps `instrument_paths`
+detects that; in a cross-section a column of the table shows it: no instrument varies within any of
+its values, while it varies between them. With q the chance that two rows have the same instruments,
+n rows and G values, n - G rows agree with the first of their group by chance with probability about
+q^(n - G).
 
-A column that only says in other words what the instrument is (an arm's name beside its dose) is
-no group: one value of it for each level or rounded number, or whole numbers that grow with it.
+A column that merely recodes the instrument (an arm's name next to its dose) is not a group: one
+value of it for each level or rounded number, or whole numbers that grow with it.
 """
 
 from __future__ import annotations

@@ -120,8 +120,8 @@ class SharedPaths:
 class InstrumentPaths:
     """Hashes the paths of the instruments over the batches of a pass.
 
-    Instruments whose paths are nearly all different are let go after the first batch, unless
-    `every` path is asked for. Values of rows that are `residuals` of fixed effects are compared
+    Instruments whose paths are nearly all different are dropped after the first batch, unless
+    `every` path is requested. Values of rows that are `residuals` of fixed effects are compared
     up to rounding. As long as z never changes within an episode, its value is the path. Without
     `roles` nothing is looked at.
     """

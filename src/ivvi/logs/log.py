@@ -1,4 +1,4 @@
-"""A log: a table, what its columns mean, passes over its transitions, and a look at its columns."""
+"""A log: a table, the roles of its columns, passes over its transitions, and plots of columns."""
 
 from __future__ import annotations
 

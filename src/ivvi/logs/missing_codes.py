@@ -1,8 +1,8 @@
 """Numbers that stand for a missing value: how they are read as missing, and how they are noticed.
 
-Surveys and hospitals write -9, 99 or 999 where a value is not known. As numbers these are far from
-all others, and a few of them bend every estimate. What gives them away is one value that comes
-again and again outside the range of the rest; an outlier comes once, a heavy tail fills the gap,
+Surveys and hospitals write -9, 99 or 999 where a value is unknown. As numbers these are far from
+all others, and a few of them distort every estimate. The telltale sign is one value that occurs
+again and again outside the range of the rest; an outlier occurs once, a heavy tail fills the gap,
 and a column that was clipped has its neighbours beside it.
 """
 
@@ -54,7 +54,7 @@ def with_missing(table: BatchSource, values: Sequence[str], but: Sequence[str] =
 
 
 class MissingTable(TableView):
-    """A table in which some values are missing, wherever they stand."""
+    """A table in which some values count as missing, in any column."""
 
     def __init__(self, table: Any, values: Sequence[str], but: Sequence[str]) -> None:
         super().__init__(table, table.label)
@@ -97,7 +97,7 @@ def _without(column: Any, values: Sequence[str]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class MissingCode:
-    """A value of a column that seems to stand for a missing one.
+    """A value of a column that seems to mean missing.
 
     Attributes
     ----------

@@ -1,8 +1,8 @@
 """Turn the columns of a table into the numeric columns of x, a, z and y.
 
-`encoded` makes indicators of categories, finds the facts that never change within an episode, and
-says which columns of the state are predicted and which are carried along. What needs other rows
-of the log (lags, steps out of dates, leave-one-out means) is made before, by
+`encoded` makes indicators of categories, finds the columns that never change within an episode, and
+says which columns of the state are predicted and which are carried along. Columns that need other
+rows of the log (lags, steps from dates, leave-one-out means) are computed before, by
 `ivvi.logs.derived_columns`.
 """
 

@@ -1,7 +1,7 @@
 """Which columns of a table are state, action, instrument, next state, reward, episode, step.
 
 `Schema` is what the user asks for, in patterns (`ivvi.logs.column_patterns`). `Schema.resolve`
-checks it against the columns that there are and returns `Roles`, plain lists of names.
+checks it against the existing columns and returns `Roles`, plain lists of names.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class Schema:
         Column of non-negative row weights.
     weight_kind
         ``probability``: rows are weighted, as survey weights are, and n counts rows.
-        ``frequency``: a row stands for so many rows alike, and n counts these.
+        ``frequency``: a row stands for that many identical rows, and n counts these.
     context
-        Columns that phi and psi look at beside the state, and that are not predicted.
+        Further columns that phi and psi use besides the state, and that are not predicted.
     terminal
         Column that is true where the episode ended for good after the row; one of text that
         names the kind of end there and is empty elsewhere; or a true/false column for each kind.
     categorical
-        Columns that are categories though they hold numbers.
+        Numeric columns that are categories.
     lags
         How many earlier rows' states and actions are part of the state.
     lag_padding

@@ -36,7 +36,7 @@ class BatchSource(Protocol):
 
 
 class ArrowTable:
-    """A table that is in memory already."""
+    """A table that is already in memory."""
 
     in_memory = True
 

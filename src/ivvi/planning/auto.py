@@ -1,11 +1,11 @@
-"""The default planner: try what fits the problem, keep what earns most in the model.
+"""The default planner: try every method that suits the problem, keep the one that earns most.
 
 Which planner is best depends on the problem: a grid in up to four dimensions, a table of
 few states, a quadratic program where the model is linear, a search where the set is finite, values
 fitted where a plan leads. All that fit are tried. Each is run in the model from the log's first
 states, and so are rivals that need no plan: doing nothing, what was usual, one action always. All
-face the same noise. The best is kept; of those that cannot be told apart, the one whose method is
-the most exact.
+face the same noise. The best is kept; among those that cannot be distinguished, the one with the
+most exact method.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The behaviour policy as the log shows it: its mean action, its rows, and all of it.
+"""The behaviour policy estimated from the log: its mean action, its support, and the full policy.
 
     z = C f(x) + zeta      a = G psi(x, z) + eta
 
-with f the features of psi that look at the state alone. In the log eta leans on the hidden
-confounder that moves the next state too, which flatters the actions. Here zeta and eta are
-those of rows of the log drawn at random: the same behaviour, with nobody's help. `Usual` is
-its mean action in a state, `Support` where the log has rows at all.
+with f the features of psi that look at the state alone. In the log eta is correlated with the
+hidden confounder that also moves the next state, which makes the actions look better than they are.
+Here zeta and eta are drawn at random from rows of the log: the same behaviour, without the
+confounder. `Usual` is its mean action in a state, `Support` the region where the log has rows.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ now, in the mean dynamics of W over a few steps,
 
     D(W_hat) - kappa (mean_m (D(W_m) - D(W_hat))^2)^1/2,   W_m ~ N(W_hat, W_cov).
 
-b itself has bound 0: a policy that is nowhere worse than b, were the bounds right, is no worse.
+b itself has bound 0, so if the bounds are right the policy is nowhere worse than b.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Cautious:
     planner
         What makes the plan.
     caution
-        From 0, the plan as it is, to a confidence below 1: the lower bounds are those of
+        From 0, the plan itself, to a confidence below 1: the lower bounds are those of
         two-sided intervals of this confidence, kappa = Phi^-1((1 + caution) / 2).
     abstain
         Share of the log's rows that count as supported; where (x, a) lies outside, the fallback

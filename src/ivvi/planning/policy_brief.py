@@ -1,4 +1,4 @@
-"""A plan, or its decisions, in three plain sentences: the instrument, what is done, what next."""
+"""A plan, or its decisions, in three plain sentences: instrument, decision, next step."""
 
 from __future__ import annotations
 

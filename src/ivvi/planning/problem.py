@@ -1,4 +1,4 @@
-"""A planning problem: dynamics, reward, actions and how long they matter."""
+"""A planning problem: dynamics, reward, actions and horizon."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ class Problem(Compact):
     states
         States where the plan should be good, (n, d_x): a sample of the log's, and starts.
     terminal
-        Tells which states end an episode, from rows (n, d_x) to (n,); None when none does.
+        Says which states end an episode, from rows (n, d_x) to (n,); None if none does.
     reward_at_end
-        Paid beside the reward of the step after which the episode ends for good: one amount for
-        any end, or one for each kind (`ivvi.dynamics.ends`).
+        Paid in addition to the reward of the step after which the episode ends for good: one amount
+        for any end, or one for each kind (`ivvi.dynamics.ends`).
     """
 
     model: Dynamics

@@ -1,9 +1,9 @@
-"""Rules that need no plan: one action always, what was usual in the log, a policy of the user's.
+"""Rules that need no plan: a constant action, the log's usual action, or the user's own policy.
 
 They are the rivals of a plan, and what a cautious plan falls back on where it is not sure. Which
 fallback is best is not known beforehand: what was usual may be the worst of all once nobody acts on
-what was not recorded. By default the one is taken whose value, in models that the log allows, has
-the best lower bound.
+the hidden confounder. The default is the one whose value, in models that the log allows, has the
+best lower bound.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class HeldRule(Compact):
         return {}, {"action": self.action}
 
     def begin(self, n: int) -> Any:
-        """Nothing is remembered."""
+        """Return the empty state: the rule is stateless."""
         return ()
 
     def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
@@ -78,7 +78,7 @@ class HeldRule(Compact):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class UsualRule(Compact):
-    """Do what was usual in such a state, or the allowed action next to it."""
+    """Do what was usual in such a state, or the nearest allowed action."""
 
     kind: ClassVar[str] = "usual"
     problem: Problem
@@ -101,7 +101,7 @@ class UsualRule(Compact):
         return {}, {"slopes": np.asarray(self.usual.slopes), "range": np.asarray(self.usual.range)}
 
     def begin(self, n: int) -> Any:
-        """Nothing is remembered."""
+        """Return the empty state: the rule is stateless."""
         return ()
 
     def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
@@ -132,7 +132,7 @@ def held_actions(problem: Problem, seed: int) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Follow:
-    """A policy of the user's: one that `ivvi.plan` made, or a function of states for JAX."""
+    """The user's own policy: one from `ivvi.plan`, or a function of states written for JAX."""
 
     kind: ClassVar[str] = "policy"
     actions: Actions
@@ -146,7 +146,7 @@ class Follow:
         return cls(problem.actions, import_saved(settings["path"]))
 
     def begin(self, n: int) -> Any:
-        """Nothing is remembered."""
+        """Return the empty state: the rule is stateless."""
         return ()
 
     def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:

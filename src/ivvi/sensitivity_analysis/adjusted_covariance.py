@@ -1,7 +1,7 @@
-"""How sure W(E) is when the instrument has the direct effects E.
+"""The uncertainty of W(E) when the instrument has the direct effects E.
 
-With the effects taken away, y - E psi~ is regressed as y was (Conley, Hansen and Rossi, 2012).
-Row i of W becomes W_i - L E_i, and its residual
+With the effects removed, y - E psi~ is regressed as y was (Conley, Hansen and Rossi, 2012). Row
+i of W becomes W_i - L E_i, and its residual
 
     u_i(E) = u_i - E_i . q,   q = psi~ - L^T phi,
 

@@ -1,4 +1,4 @@
-"""Where conclusions break down as the instrument is doubted more and more: gains, and actions.
+"""Where conclusions about gains and actions break down as the instrument becomes more invalid.
 
 A gain over a rival is simulated in models with direct effects of the instrument, and followed to
 the size at which it is lost. A recommended action is planned again, until it flips.

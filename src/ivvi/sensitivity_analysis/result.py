@@ -27,7 +27,7 @@ no log can tell which direct effects are likely."""
 
 @dataclass(frozen=True, repr=False)
 class Breakdown(Compact):
-    """How much invalidity it takes until a conclusion is gone.
+    """How much invalidity it takes to overturn a conclusion.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class Breakdown(Compact):
     size
         The smallest that does it; None if none up to `most` does.
     unsure
-        The smallest with which the interval holds the opposite too; None if none does.
+        The smallest with which the interval also contains the opposite; None if none does.
     most
         The largest size that was looked at.
     has_interval

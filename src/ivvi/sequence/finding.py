@@ -32,7 +32,7 @@ class Check:
     reason
         Why the check does not apply.
     negligible
-        Whether what was found is too small to matter, however sure it is.
+        Whether what was found is too small to matter, however significant it is.
     """
 
     name: str

@@ -260,7 +260,8 @@ class Scores:
 
     Outputs that are fitted exactly (`exact`, (d_y,)) have residuals of zero, not rounding error.
     `clusters` are the columns by which the errors of a fit are clustered. With sums `by_episode`,
-    `unit_effect` says if residuals of an episode do not get less alike over the steps.
+    `unit_effect` says whether the correlation of an episode's residuals does not fade over the
+    steps.
     """
 
     def __init__(

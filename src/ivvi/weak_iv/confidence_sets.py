@@ -1,9 +1,9 @@
 """Confidence sets that are valid however weak the instrument: Anderson-Rubin and CLR.
 
-A Wald interval is wrong when the instrument is weak, and does not show it. These sets
-hold the truth with the stated probability whatever the strength; with a weak instrument
-they are wide, unbounded, in two pieces or the whole line, and say so. Both are level sets
-of one quadratic ratio (`PartialledEffect` has the matrices),
+A Wald interval is wrong when the instrument is weak, and does not show it. These sets contain the
+truth with the stated probability whatever the strength; with a weak instrument they are wide,
+unbounded, in two pieces or the whole line, and say so. Both are level sets of one quadratic ratio
+(`PartialledEffect` has the matrices),
 
     ar(theta) = min_gamma  b' P b / b' M b,    b = (1, -theta, -gamma),
 
@@ -45,7 +45,7 @@ class ConfidenceSet(TableResult):
     intervals
         Disjoint closed intervals, ascending; ends may be infinite, none means empty.
     level
-        Probability with which the set holds the truth.
+        Probability with which the set contains the truth.
     method, se
         ``ar`` or ``clr``; ``unadjusted``, ``robust`` or ``clustered``.
     distribution

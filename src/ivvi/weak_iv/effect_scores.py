@@ -13,7 +13,7 @@ y an output and Z the excluded instruments, all after regression on the exogenou
     G = n^1/2 E[Z T']   H = Var(vec(n^-1/2 sum Z T'))   T = [y, x_j, the other X]
 
 are all that tests of theta = W_oj need. H is one more score of the second pass, under the
-standard errors asked for, so that a robust interval and Wald's lean on the same clusters.
+standard errors asked for, so that a robust interval and Wald's use the same clusters.
 """
 
 from __future__ import annotations

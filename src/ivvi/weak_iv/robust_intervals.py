@@ -1,4 +1,4 @@
-"""Intervals of the actions' effects that hold with a weak instrument, beside Wald's.
+"""Intervals of the actions' effects that are valid with a weak instrument, to compare with Wald's.
 
 | endogenous features, instruments | interval |
 |---|---|
@@ -7,10 +7,10 @@
 | several | Anderson-Rubin's, the other effects projected out |
 
 Wald's interval is trusted where the two agree. An Anderson-Rubin set under robust or
-clustered errors is the shadow of a joint one, wider by its nature; what is compared with
-Wald's interval is where the same statistic is higher by 3.84 than at its least. These
-statistics measure the variance under the null, about zero: t^2 from G clusters is
-t^2 / (1 + t^2 / G) of theirs, for which the comparison allows.
+clustered errors is the projection of a joint one, so it is wider; what is compared with Wald's
+interval is where the same statistic is 3.84 above its minimum. These statistics measure the
+variance under the null, about zero: t^2 from G clusters is t^2 / (1 + t^2 / G) of theirs, for which
+the comparison allows.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class RobustInterval:
     method
         ``tF``, ``clr`` or ``ar``.
     agrees
-        Whether Wald's interval is much the same.
+        Whether Wald's interval is about the same.
     level
         Probability of holding the truth.
     """
@@ -121,7 +121,7 @@ class RobustInterval:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RobustIntervals(TableResult):
-    """Robust intervals by output and endogenous feature, and why there are none of others."""
+    """Robust intervals by output and endogenous feature, and why others have none."""
 
     found: dict[tuple[str, str], RobustInterval] = field(default_factory=dict)
     reasons: dict[tuple[str, str], str] = field(default_factory=dict)

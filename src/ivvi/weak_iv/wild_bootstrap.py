@@ -58,7 +58,7 @@ class WildTest:
     t, p_value
         Its clustered t statistic, and twice the share of draws beyond it on its side.
     ar_p_value
-        The same of Anderson and Rubin's statistic, which no weak instrument spoils.
+        The same for Anderson and Rubin's statistic, which is valid with a weak instrument.
     interval, level
         The values that the bootstrapped t does not reject; an end that was not found within
         64 standard errors is infinite.

@@ -1,4 +1,4 @@
-"""Clusters: numbering rows by them, their moments, and how many even ones they count for."""
+"""Clusters: numbering rows by them, their moments, and their effective number."""
 
 from __future__ import annotations
 

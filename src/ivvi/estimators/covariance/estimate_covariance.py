@@ -1,7 +1,7 @@
 """From an estimate and the scores of its residuals to its covariance.
 
-Some outputs are exact functions of the features: an age, a ward, a clock. What is left of them is
-rounding error, and so are the standard errors and the small coefficients that come of it. They are
+Some outputs are exact functions of the features: an age, a ward, a clock. Their residuals are
+rounding error, and so are the resulting standard errors and small coefficients. They are
 recognised, and their rounding errors are set to zero.
 """
 

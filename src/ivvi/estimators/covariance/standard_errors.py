@@ -1,6 +1,6 @@
 """Which standard errors: what the user asks for, and what that means for a given log.
 
-This is the one place that decides what rows are clustered by. Every verb makes its errors with
+This module alone decides what rows are clustered by. Every verb makes its errors with
 `StandardErrors.of`, asks `for_log` which columns to read, and then, once the rows are counted,
 `resolve` (with the rows of a log) or `for_sums` (without them), and follows what it says.
 """
@@ -49,7 +49,7 @@ class StandardErrors:
         and their degrees of freedom. ``wild``: clustered, with tests and intervals by the
         wild restricted efficient bootstrap. ``hac``: dependence that fades along an episode.
         ``bekker``: independent rows of one variance and many instruments, for LIML and Fuller.
-        ``auto``: clustered by episode for logs with more than one step an episode, by step too
+        ``auto``: clustered by episode for logs with more than one step per episode, by step too
         where episodes share the instrument of a step, and by groups of episodes in which an
         instrument takes the same path; robust for others; where the episodes are very few,
         HAC along them.
@@ -306,7 +306,7 @@ class StandardErrors:
 class Resolved:
     """Standard errors for one log: the choice, its clusters, and a note on how it was made.
 
-    `warning` is what to know before believing them. What episodes share at a step weighs
+    `warning` is what to know before believing them. What episodes share at a step counts
     `inflation` times as much as if steps were independent.
     """
 

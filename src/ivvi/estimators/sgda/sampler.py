@@ -192,7 +192,7 @@ def evaluate(design: Design, rows: Batch, mean_weight: float) -> Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What one pass over raw rows tells: number, mean weight, counts, and a random sample."""
+    """What one pass over raw rows gives: number, mean weight, counts, and a random sample."""
 
     n: int
     mean_weight: float

@@ -84,7 +84,7 @@ class SGDA:
         authors did: they bring `batch`, `inner`, `start` and the order ``logged`` with them,
         where these are not given.
     batch
-        Rows of a mini-batch; 1 for per-sample steps; ``episode`` for one step an episode,
+        Rows of a mini-batch; 1 for per-sample steps; ``episode`` for one step per episode,
         with the average 1/H over its rows. 32 unless the schedule brings its own.
     passes
         Passes over the rows.
@@ -186,7 +186,7 @@ class SGDA:
         return Start(W0, self.start_K)
 
     def is_linear(self, design: Design) -> bool:
-        """Whether memory of order d is asked for, or advisable for these features."""
+        """Whether linear memory is requested, or advisable for these features."""
         wide = self.memory == "auto" and design.width > WIDE and self.dual_loop is None
         return self.memory == "linear" or wide
 
@@ -240,7 +240,7 @@ class SGDA:
         design: Design,
         checkpoint: Checkpoint | None = None,
     ) -> tuple[Estimate, Counts]:
-        """Estimate W with memory of order d; there are no standard errors (`bread` is empty).
+        """Estimate W with linear memory; there are no standard errors (`bread` is empty).
 
         One pass counts the rows and takes a sample of them, from which come centres, scales
         and the largest stable step; the last one checks the moment conditions.

@@ -1,6 +1,6 @@
 """Values on a grid of one to four dimensions, interpolated by cubic splines.
 
-What follows a state is its mean plus noise, and the noise is the same around every point. So
+The next state is its mean plus noise, and the noise is the same around every point. So
 E V(point + e) at the points of the grid is a convolution of the coefficients of V, and an end is
 averaged over the cells around each point. On a line it is a sparse matrix instead: there an end is
 looked at for every point and node of the noise.
