@@ -246,7 +246,7 @@ class Actions:
         return np.asarray(self.join((self.low + self.high) / 2, first))
 
     def contains(self, action: np.ndarray) -> bool:
-        """Tell whether an action (d_a,) is allowed."""
+        """Return whether an action (d_a,) is allowed."""
         box, choice = action[list(self.continuous)], action[list(self.discrete)]
         if (box < self.low).any() or (box > self.high).any():
             return False

@@ -168,10 +168,10 @@ def _number(value: Any, column: str, where: str) -> float:
 
 
 def is_nothing(value: Any) -> bool:
-    """Tell whether a value is missing, empty, or a word for no."""
+    """Return whether a value is missing, empty, or a word for no."""
     return is_missing(value) or level_text(value).strip().lower() in ("", *NO)
 
 
 def is_missing(value: Any) -> bool:
-    """Tell whether a value is None or not a number."""
+    """Return whether a value is None or not a number."""
     return value is None or (isinstance(value, float) and value != value)  # NaN

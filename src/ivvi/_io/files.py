@@ -211,7 +211,7 @@ def load_folder(path: str | os.PathLike[str], kind: str) -> Saved:
 
 
 def load_version(path: str | os.PathLike[str], kind: str) -> tuple[Saved, str]:
-    """Read a saved folder once; also return the checksum that tells this version from others."""
+    """Read a saved folder once; also return the checksum that identifies this version."""
     folder = Path(path)
     recover(folder)
     while True:

@@ -1,4 +1,4 @@
-"""`ivvi interval`: a confidence set of one effect that a weak instrument cannot spoil."""
+"""`ivvi interval`: a confidence set for one effect that is valid with a weak instrument."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Options that several commands share, one by one and in groups.
 
-An argument of a verb may be a group: a dataclass whose fields are options. Typer knows single
-options only; `as_command` gives it the fields of a group in the group's place, and the verb the
-group again. It also adds ``--verbose``.
+An argument of a verb may be a group: a dataclass whose fields are options. Typer knows only single
+options; `as_command` passes it the fields of a group, and hands the verb the group again. It also
+adds ``--verbose``.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def refuse_given(
 
 @dataclass(frozen=True, slots=True)
 class ColumnOptions:
-    """Which columns of a log are what."""
+    """The roles of the columns of a log."""
 
     state: Annotated[
         str | None, typer.Option(help="State columns: names, globs (x*) or ranges (x0:x4).")

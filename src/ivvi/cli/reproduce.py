@@ -1,4 +1,4 @@
-"""`ivvi reproduce`: hands its words to the package `ivvi_reproduction`, where it is installed."""
+"""`ivvi reproduce`: passes its arguments to the package `ivvi_reproduction`, if installed."""
 
 from __future__ import annotations
 

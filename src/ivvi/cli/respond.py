@@ -1,4 +1,4 @@
-"""`ivvi respond`: how long an effect lasts, and whether the model says the same."""
+"""`ivvi respond`: how long an effect lasts, and whether the model agrees."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def respond(  # noqa: PLR0913
     json: Json = None,
     force: Force = False,
 ) -> None:
-    """Show how long an action's effect lasts, with bands, beside what the fitted model implies."""
+    """Show how long an action's effect lasts, with bands, and what the fitted model implies."""
     from ivvi._io.plotting import check_figure
     from ivvi.fitting.impulse_response.respond import respond as find_response
 

@@ -42,7 +42,7 @@ UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 @contextlib.contextmanager
 def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show a bar that counts rows on standard error; a line every 30 s if that is no terminal.
+    """Show a bar that counts rows on standard error; a line every 30 s if that is not a terminal.
 
     `total` are the rows of one pass; the count begins anew with the next pass over them.
     """
@@ -163,7 +163,7 @@ def program_name() -> str:
 
 
 def peak_memory() -> str:
-    """Return the most memory that the process has had, in words, where the system tells."""
+    """Return the most memory that the process has had, in words, where the system reports it."""
     try:
         import resource
     except ImportError:  # not on Windows
@@ -206,7 +206,7 @@ def _complain(sentence: str) -> None:
 def check_json_target(
     target: str | None, *, force: bool, out: Path | None = None, checkpoint: Path | None = None
 ) -> None:
-    """Refuse a JSON file that cannot be written beside other outputs, before the work starts."""
+    """Refuse a JSON file that clashes with other outputs, before the work starts."""
     from ivvi._io.files import checked_file  # imports NumPy
 
     if target is None or target == "-":
@@ -285,7 +285,7 @@ def _open_streams() -> None:
 
 
 def _is_machine(cause: BaseException | None) -> bool:
-    """Tell whether the machine failed, and not the input: a full disk, a broken one."""
+    """Return whether the machine failed, and not the input: a full disk, a broken one."""
     if isinstance(cause, OSError) and cause.errno in MACHINE:
         return True
     return cause is not None and "No space left on device" in str(cause)

@@ -93,7 +93,7 @@ def _groups(rows: Batch) -> np.ndarray:
 
 
 def _is_code_like(x: Floats) -> bool:
-    """Tell whether a column holds a few whole numbers, each several times."""
+    """Return whether a column holds a few whole numbers, each several times."""
     if not (x == np.round(x)).all():
         return False
     counts = np.unique(x, return_counts=True)[1]

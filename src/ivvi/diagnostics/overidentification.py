@@ -202,7 +202,7 @@ def ratio(part: Floats, whole: Floats) -> Floats:
 
 
 def noiseless(moments: Moments, omegas: Floats) -> NDArray[np.bool_]:
-    """Tell which outputs have scores, of variance omegas (d_y, r, r), that are rounding error."""
+    """Return which outputs have scores, of variance omegas (d_y, r, r), that are rounding error."""
     size = np.abs(np.einsum("jii->j", omegas)) / omegas.shape[1]
     return exactly_fitted(moments, size)
 

@@ -100,7 +100,7 @@ def _outputs(moments: Moments) -> Floats:
 
 
 def _free(moments: Moments, M: Floats) -> Any:
-    """Tell which coefficients collinear features of psi leave open, (d_psi,)."""
+    """Return which coefficients collinear features of psi leave open, (d_psi,)."""
     psi = list(moments.design.psi_columns)
     spread = np.sqrt(np.diag(moments.second)[psi])
     scaled = M * np.where(spread > 0, spread, 1.0)[:, None]

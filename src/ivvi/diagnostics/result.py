@@ -254,7 +254,7 @@ def diagnose_brief(d: Diagnostics) -> Brief:
 
 
 def over_identified(d: Diagnostics) -> str:
-    """Say that the test of over-identification rejects at 5%, which alone is no verdict."""
+    """Say that the test of over-identification rejects at 5%, which alone is not a verdict."""
     tests = d.by_output["hansen_j"] or d.by_output["sargan"]
     if not tests:
         return ""

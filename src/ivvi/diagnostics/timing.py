@@ -170,7 +170,7 @@ def _left(basis: Floats, V: Floats) -> Floats:
 
 
 def _moments(head: Batch, roles: Roles, steps: NDArray[Any]) -> NDArray[Any]:
-    """Return what tells rows of one time: their dates, where these are read, else their steps."""
+    """Return the time of each row: its date, where dates are read, or else its step."""
     if roles.dates in roles.cluster and len(head.clusters) == len(roles.cluster):
         return head.clusters[roles.cluster.index(str(roles.dates))]
     return steps

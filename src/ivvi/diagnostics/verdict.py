@@ -115,7 +115,7 @@ def p_words(p_value: float) -> str:
 
 
 def spread_over_many(effective: EffectiveF, instruments: int) -> bool:
-    """Tell whether many instruments are weak one by one and strong enough together.
+    """Return whether many instruments are weak one by one and strong enough together.
 
     (F - 1) (K / 2)^1/2 is about the jackknifed first stage of Mikusheva and Sun (2022): the sum of
     squared first-stage coefficients, less what noise adds, in standard errors.

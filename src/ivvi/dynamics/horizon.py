@@ -1,4 +1,4 @@
-"""How many steps an episode has: as many as are asked for, else as the log's usually have."""
+"""The number of steps per episode: as requested, or else the usual length of the log's episodes."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class LogRange:
         return cls(low, high)
 
     def outside(self, values: np.ndarray, by: float) -> np.ndarray:
-        """Tell which values (..., d) lie outside by more than this share of the width, (..., d)."""
+        """Return which values (..., d) lie outside by more than this share of the width."""
         width = self.high - self.low
         beyond = (values < self.low - by * width) | (values > self.high + by * width)
         return np.asarray(beyond & (width > 0))

@@ -102,7 +102,7 @@ class Estimate:
         return se
 
     def is_free(self, combinations: Floats) -> NDArray[np.bool_]:
-        """Tell which combinations (q, d_phi) of a row of W the data do not identify, (q,).
+        """Return which combinations (q, d_phi) of a row of W the data do not identify, (q,).
 
         A direction and a combination are compared in units of the features' spreads.
         """
@@ -307,7 +307,7 @@ def dual(moments: Moments, rows: Rows, residual: Floats) -> Floats:
 
 
 def exactly_fitted(moments: Moments, variance: Floats) -> NDArray[np.bool_]:
-    """Tell which outputs leave residual variances (d_y,) that are nothing but rounding error.
+    """Return which outputs leave residual variances (d_y,) that are nothing but rounding error.
 
     Such an output, an age that grows by one, has no noise to test anything with.
     """

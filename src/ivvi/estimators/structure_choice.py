@@ -9,8 +9,8 @@ that was left out, with r0 = y - h0(x, a) and delta(x, z) = E[h - h0 | x, z], it
 features of the state as they are, those of the actions as the first stage of the other folds
 predicts them. A larger structure must be better than the best before it by more than chance:
 by Student's 97.5% quantile in standard errors over the folds. Bent actions are nearly
-unidentified where instruments move actions little; of their penalties the largest that is no
-worse than the best by that much is taken, and they must still win.
+unidentified where instruments move actions little; the largest penalty that is not worse than the
+best by that much is used for them, and they must still win.
 """
 
 from __future__ import annotations

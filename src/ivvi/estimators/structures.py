@@ -1,9 +1,9 @@
-"""Candidate structures of phi, from small to large: which states bend, and what varies with them.
+"""Candidate structures of phi, from small to large: bent states and what varies with them.
 
-A structure is a list of products (`features.products.Term`) that stand beside the linear terms,
-for as many bends of a column as there is room for. Its psi has the same products with the
-instruments in the actions' places, and bent instruments always: what moves an action is
-learned, not assumed to be straight.
+A structure is a list of products (`features.products.Term`) that are added to the linear terms,
+with as many bends of a column as there is room for. Its psi has the same products with the
+instruments in the actions' places, and bent instruments always: the first stage is learned, not
+assumed to be linear.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BENT_ACTION, BENT_INSTRUMENT = 12, 8
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What can be bent: names of the columns, and for each whether it has values enough."""
+    """What can be bent: the names of the columns, and whether each has enough values."""
 
     state: tuple[str, ...]
     action: tuple[str, ...]
@@ -57,7 +57,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """Products beside the linear terms.
+    """Products in addition to the linear terms.
 
     Attributes
     ----------

@@ -5,9 +5,9 @@ covariance that W leaves in the moments, with its own sampling error; the behavi
 W, through the scores that both share. *Bootstrap*: every episode (or cluster of the fit's)
 counts a random number of times in the moments, and all is estimated again; the rows are not
 read. *Wild*: each cluster is left out once, and draws move along what that changes: the score form
-of the wild cluster bootstrap (Kline and Santos 2012), not restricted to a null, since a value is no
-coefficient that could be fixed. With theta all that is estimated and theta_(g) the same without
-cluster g,
+of the wild cluster bootstrap (Kline and Santos 2012), not restricted to a null, since a value is
+not a coefficient that could be fixed. With theta all that is estimated and theta_(g) the same
+without cluster g,
 
     theta_b = theta + s_b ((G - 1) / G)^1/2 sum_g v_bg (mean theta_(.) - theta_(g)),
 

@@ -25,7 +25,7 @@ SAME_LENGTH = 0.02
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Gap(Result):
-    """Why a log shows another return for its own policy than the estimated dynamics give it.
+    """Why the return that a log shows for its own policy differs from its estimated value.
 
     Least-squares dynamics keep what actions and noise share, so that the fitted behaviour
     policy should earn there what the log shows. What is missing is misfit: of that policy's
@@ -104,7 +104,7 @@ def from_log(log: Log, problem: Problem) -> float:
 
 
 def _ends(problem: Problem, batch: Batch) -> np.ndarray:
-    """Tell which rows of a log ended their episode, and in which way, (n, E), as numbers."""
+    """Return which rows of a log ended their episode, and in which way, (n, E), as numbers."""
     update = problem.model.update
     ended = batch.y[:, update.predicted :][:, : update.ends] if update.ends else None
     if problem.terminal is None:

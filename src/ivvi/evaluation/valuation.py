@@ -56,7 +56,7 @@ class Valuation(TableResult):
         Mean return that the log itself shows for the behaviour policy, with the confounder's
         help; None where it is not available, with the reason in `notes`.
     gap
-        What that is more than the value of the behaviour policy, and why; None without either.
+        By how much that exceeds the value of the behaviour policy, and why; None without either.
     horizon, discount
         Steps of an episode, and the weight of a later one.
     starts

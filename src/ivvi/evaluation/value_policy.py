@@ -368,7 +368,7 @@ def _lowest_and_highest(model: Dynamics) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _as_long(source: Source, problem: Problem) -> bool:
-    """Tell whether what the log shows of an episode is about as long as the horizon, or ends."""
+    """Return whether what the log shows of an episode is about as long as the horizon, or ends."""
     length = source.length
     return length is None or problem.can_end or length >= (1 - SAME_LENGTH) * problem.horizon
 

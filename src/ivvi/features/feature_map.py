@@ -1,4 +1,4 @@
-"""Feature maps phi(x, a) and psi(x, z): named columns, NumPy and JAX alike.
+"""Feature maps phi(x, a) and psi(x, z): named columns, for both NumPy and JAX.
 
 A `FeatureMap` is a tuple of blocks. A block looks at the state, at the other argument
 (the *input*: the action in phi, the instrument in psi), or at both; blocks of phi and

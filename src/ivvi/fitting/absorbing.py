@@ -163,7 +163,7 @@ class AbsorbedTable:
         return tally.solve(), labels, walk.counts
 
     def _group_reader(self) -> Callable[[Batch], tuple[Batch, list[Ints]]]:
-        """Return a function that tells the groups of batches; these come in order, each once.
+        """Return a function that gives the groups of batches; these come in order, each once.
 
         It gives the rows, some of them twice where episodes are halved, and their groups.
         """

@@ -246,7 +246,7 @@ def _needs_rows(kind: str) -> InputError:
 
 
 def _not_along(errors: Resolved, episode: str | None) -> Resolved:
-    """Cluster by episode where there are no rows whose lags HAC errors could weigh."""
+    """Cluster by episode where there are no rows for the lags of HAC errors."""
     if episode is None:
         return errors
     return replace(errors, kind="clustered", clusters=(episode,), note="")

@@ -277,14 +277,14 @@ class Fit(TableResult):
         return difference(self.moments, suspects, self.scored.get("exact"))
 
     def summary(self, *, most_outputs: int | None = 6, warnings: bool = True) -> str:
-        """Return three plain sentences, the coefficients beside least squares', diagnostics.
+        """Return three plain sentences, coefficients (with least squares) and diagnostics.
 
         `warnings` are left out where they were shown already.
         """
         return fit_summary(self, most_outputs, warnings=warnings)
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
-        """Draw the actions' effects with 95% intervals, least squares beside; `path` saves it."""
+        """Draw the actions' effects with 95% intervals, and least squares; `path` saves it."""
         return plot_fit(self, path, force=force)
 
     @cached_property
@@ -293,7 +293,7 @@ class Fit(TableResult):
         return fit_brief(self)
 
     def records(self) -> Records:
-        """Return the coefficients, one row per output and feature, least squares beside them."""
+        """Return the coefficients, one row per output and feature, with those of least squares."""
         if self.inference is None:
             return coefficient_records(self.estimate)
         baseline = None if self.method == "least-squares" else self.inference.baseline
@@ -367,7 +367,7 @@ class Fit(TableResult):
         force: bool = False,
         replaces: str | None = None,
     ) -> Path:
-        """Save the model, with `to_json` and the `sample` beside it; not one that diverged.
+        """Save the model, with its `to_json` and `sample`; one that diverged is refused.
 
         Without its `moments` it cannot be updated with new rows; with those of single
         `episodes`, if the fit has them, values can be bootstrapped. `replaces` is the only

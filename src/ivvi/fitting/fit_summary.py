@@ -40,7 +40,7 @@ MOST_DRAWN = 6
 
 
 def fit_summary(fit: Fit, most_outputs: int | None, *, warnings: bool = True) -> str:
-    """Return three plain sentences, the coefficients beside least squares', diagnostics."""
+    """Return three plain sentences, coefficients (with least squares) and diagnostics."""
     outputs, trace = fit.roles.outputs, fit.estimate.trace
     n_outputs = len(outputs) if most_outputs is None else min(most_outputs, len(outputs))
     lines = [

@@ -176,7 +176,7 @@ def coefficient_table(estimate: Estimate, baseline: Estimate, output: int) -> st
 def coefficient_records(
     estimate: Estimate, robust: RobustIntervals | None = None, baseline: Estimate | None = None
 ) -> Records:
-    """Return the coefficients, one row per output and feature, with what is known beside them."""
+    """Return the coefficients, one row per output and feature, with their statistics."""
     half, nan = half_widths(estimate) * estimate.se, float("nan")
     rows: Records = []
     for i, output in enumerate(estimate.design.outputs):

@@ -218,7 +218,7 @@ def _first_and_last_steps(
 
 
 def _changes(column: pa.Array) -> Bools:
-    """Tell which values are the first, or differ from the one before; (n,)."""
+    """Return which values are the first, or differ from the one before; (n,)."""
     n = len(column)
     differs = flags(pc.fill_null(pc.not_equal(column.slice(1), column.slice(0, n - 1)), True))
     return np.append(True, differs)

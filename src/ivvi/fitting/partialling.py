@@ -221,7 +221,7 @@ def _kept_roles(roles: Roles, left: Roles) -> Roles:
 
 
 def _groups(rows: Batch, roles: Roles, by: str | None) -> tuple[Ints, str]:
-    """Return what tells apart the groups that folds are made of, and the name of their column."""
+    """Return the groups that folds are made of, and the name of their column."""
     if by is not None and by in roles.cluster:
         return rows.clusters[roles.cluster.index(by)], by
     if roles.episode is None:

@@ -157,7 +157,7 @@ class Recipe:
         return self.errors.kind in ("cr2", "wild")
 
     def _moments(self, log: Log, design: Design, *, episodes: bool) -> tuple[Moments, Counts]:
-        """Make the first pass, keeping what tells how to cluster and, if cheap, clusters' own."""
+        """Make the first pass; keep what decides the clusters and, if cheap, their moments."""
         episodes = episodes or self._keeps
         by = self.errors.kept_by(log)
         options: dict[str, Any] = {"groups": self.errors.summed_by(log)}

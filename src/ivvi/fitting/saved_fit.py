@@ -28,7 +28,7 @@ TWICE = ("W", "noise_cov", "bread", "W_cov")
 
 
 def fit_parts(fit: Fit, *, moments: bool, episodes: bool) -> Saved:
-    """Return what `load_fit` needs beside the dynamics, as JSON values and arrays."""
+    """Return what `load_fit` needs besides the dynamics, as JSON values and arrays."""
     packer = Packer(shared=(Design, Moments))
     saved = dataclasses.replace(fit, files=fit.shard.files if moments else ())
     names = [name for name in field_types(Fit) if name not in SAVED_BESIDE]

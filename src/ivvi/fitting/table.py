@@ -285,7 +285,7 @@ def _common_outputs(fits: Sequence[Fit], asked: Columns, names: Sequence[str]) -
 def _columns(
     name: str, fit: Fit, outputs: Sequence[str], beside: Sequence[str], words: Sequence[str]
 ) -> list[TableColumn]:
-    """Return the column of a fit and those beside it."""
+    """Return the column of a fit and those next to it."""
     at, estimate = [fit.roles.outputs.index(output) for output in outputs], fit.estimate
     freedoms = estimate.freedoms
     df = np.full(estimate.W.shape, np.inf) if freedoms is None else freedoms

@@ -171,7 +171,7 @@ class _Plan:
                 )
 
     def _check_followed(self) -> None:
-        """Refuse next states beside those that are made, and a table that has their names."""
+        """Refuse next-state columns besides derived ones, and a table with the same names."""
         if self.followed and self.schema.next_state:
             raise InputError(
                 "states were seen after the action (seen='after', --seen after), so a row's own "

@@ -43,7 +43,7 @@ def indicators(category: CodedColumn, values: pa.Array, where: str) -> list[pa.A
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Tell whether columns of a type are categories unless something else is said."""
+    """Return whether columns of a type are categories unless something else is said."""
     kind = plain_type(kind)
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 

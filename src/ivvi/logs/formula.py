@@ -116,7 +116,7 @@ class Formula:
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """Columns that phi and psi look at beside actions and instruments."""
+        """Columns that phi and psi use besides actions and instruments."""
         moved = {*self.actions, *self.instrument_columns}
         every = _columns(self.exogenous + self.endogenous + self.instruments)
         return tuple(name for name in every if name not in moved)

@@ -98,7 +98,7 @@ def few_values(head: Batch, roles: Roles) -> str:
 
 
 def _is_rounded(z: Floats) -> bool:
-    """Tell whether the values of the middle rows fill a grid, of themselves or their exponents."""
+    """Return whether the values of the middle rows, or their exponents, fill a grid."""
     low, high = np.quantile(z, (0.1, 0.9))
     middle = np.unique(z[(z >= low) & (z <= high)])
     scaled = middle / max(np.abs(middle).max(initial=0.0), 1e-300)
@@ -149,7 +149,7 @@ def _shares(rows: pa.Table, instruments: Sequence[str]) -> Floats:
 
 
 def _repeats(rows: pa.Table, instruments: Sequence[str]) -> bool:
-    """Tell whether the instruments vary, and their values come several times each."""
+    """Return whether the instruments vary, and their values come several times each."""
     return bool(1 < _count(rows, instruments) <= rows.num_rows / ROWS_PER_GROUP)
 
 
@@ -172,7 +172,7 @@ def _groups(rows: pa.Table, roles: Roles, others: Sequence[str]) -> list[str]:
 
 
 def _says_the_same(pairs: pa.Table) -> bool:
-    """Tell whether a column, one value for each of the instrument, is it in other words."""
+    """Return whether a column, one value for each of the instrument, is it in other words."""
     kinds = [plain_type(field.type) for field in pairs.schema]
     if any(map(is_text, kinds[1:])):
         return True
@@ -185,13 +185,13 @@ def _says_the_same(pairs: pa.Table) -> bool:
 
 
 def _is_short(values: Floats) -> np.ndarray:
-    """Tell which numbers have at most `DIGITS` digits that count."""
+    """Return which numbers have at most `DIGITS` digits that count."""
     short = np.array([float(f"{value:.{DIGITS}g}") for value in values])
     return np.asarray(np.abs(short - values) <= ROUNDING * np.abs(values))
 
 
 def _holds(table: BatchSource, name: str, instruments: Sequence[str]) -> bool:
-    """Tell whether no instrument varies within a column's values in the whole table."""
+    """Return whether no instrument varies within a column's values in the whole table."""
     if table.num_rows is not None and table.num_rows <= LOOKED_AT:
         return True
     met: pa.Table | None = None

@@ -1,9 +1,9 @@
 """Minari data sets as logs, and logs as Minari data sets.
 
-Minari has no place of its own for an instrument, so it is looked for in `infos`
-(key ``z`` or ``instrument``) or in a Dict observation (same keys, beside ``x``,
-``state`` or ``observation``). Entry h is the instrument in force when action h was
-chosen; infos that also hold an entry for the last observation are cut to the actions.
+Minari has no field for an instrument, so it is looked for in `infos` (key ``z`` or ``instrument``)
+or in a Dict observation (same keys, beside ``x``, ``state`` or ``observation``). Entry h is the
+instrument in force when action h was chosen; infos that also hold an entry for the last observation
+are cut to the actions.
 
 Minari knows neither weights nor gaps in an episode. A log that is written puts the weight, the
 number of the episode and the step of each row into `infos` too (``weight``, ``episode``,

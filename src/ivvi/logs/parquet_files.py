@@ -77,7 +77,7 @@ def find_remote(url: str) -> list[RemoteFile]:
 
 
 def is_parquet(file: Path) -> bool:
-    """Tell whether a file of a folder is meant to be read; hidden ones are not whole yet."""
+    """Return whether a file of a folder is meant to be read; hidden ones are not whole yet."""
     return file.suffix in SUFFIXES and not file.name.startswith((".", "_")) and file.is_file()
 
 

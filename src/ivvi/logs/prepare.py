@@ -123,7 +123,7 @@ def _carried(
 
 
 def _changing(table: BatchSource, roles: Roles, columns: Sequence[str]) -> dict[str, bool]:
-    """Tell of columns whether they change within episodes; missing values are no change.
+    """Return which columns change within episodes; a missing value is not a change.
 
     Most columns change in the first rows already; those that do not are read to the end. Columns
     that are the same in all of the first rows, or of which too few rows stand beside another of
@@ -166,7 +166,7 @@ def _changing_later(table: BatchSource, parts: Sequence[str], columns: Sequence[
 
 
 def _changes(episode: NDArray[np.int64], codes: NDArray[np.int64]) -> bool:
-    """Tell whether a value differs from the one before it in its episode, missing ones aside."""
+    """Return whether a value differs from the one before it in its episode, missing ones aside."""
     present = codes >= 0
     episode, codes = episode[present], codes[present]
     return bool(((np.diff(episode) == 0) & (np.diff(codes) != 0)).any())
@@ -240,12 +240,12 @@ def _with_ends(
 
 
 def _of_kinds(column: str, kinds: tuple[str, ...]) -> CodedColumn:
-    """Return the column of text that names kinds of end, and nothing where an episode goes on."""
+    """Return the column of text that names kinds of end, and nothing where an episode continues."""
     return CodedColumn(column, ("", *kinds), optional=True)
 
 
 def _end_words(table: BatchSource, name: str) -> list[str]:
-    """Return what a terminal column of text holds beside nothing, sorted."""
+    """Return the nonempty values of a terminal column of text, sorted."""
     words: set[str] = set()
     for block in table.batches([name], (), 1 << 16):
         values = pc.unique(block.column(name)).to_pylist()

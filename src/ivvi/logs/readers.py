@@ -198,7 +198,7 @@ def _open_files(files: Sequence[Path], path: str, root: str | None) -> BatchSour
 
 
 def _check_regular(files: Sequence[Path]) -> None:
-    """Refuse what is no file: a pipe or a device may never end."""
+    """Refuse anything but a regular file: a pipe or a device may never end."""
     for file in files:
         if not file.is_file():
             what = "a folder" if file.is_dir() else "a pipe or a device"

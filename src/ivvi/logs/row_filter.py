@@ -71,7 +71,7 @@ class RowFilter:
         return row_filter
 
     def keeps(self, rows: pa.RecordBatch) -> pa.BooleanArray:
-        """Tell which rows are kept, (n,); null is no."""
+        """Return which rows are kept, (n,); null counts as no."""
         return _truth(self.tree, rows)
 
 

@@ -118,7 +118,7 @@ class Schema:
         return roles
 
     def is_one_decision(self, available: Sequence[str]) -> bool:
-        """Tell whether rows do not follow each other, and what they lead to is a reward."""
+        """Return whether rows do not follow each other, and what they lead to is a reward."""
         ordered = self.episode or self.step or {"episode", "step"} & set(available)
         return bool(self.reward and not self.next_state and not self.terminal and not ordered)
 

@@ -179,7 +179,7 @@ class RenamedTable(TableView):
 
 
 def in_parquet(table: Any) -> bool:
-    """Tell whether the rows of a table lie in Parquet files, which can be cut into pieces."""
+    """Return whether the rows of a table lie in Parquet files, which can be cut into pieces."""
     while isinstance(table, TableView):
         table = table.table
     return isinstance(table, ParquetTable)

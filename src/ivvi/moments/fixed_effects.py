@@ -1,4 +1,4 @@
-"""Absorb fixed effects of groups: what they take from each row, and their degrees of freedom.
+"""Absorb fixed effects of groups: the effects for each row, and their degrees of freedom.
 
 With v a row and g_j its group in the j-th column, least squares of v on dummies of all groups
 solves the normal equations
@@ -53,7 +53,7 @@ class Absorbed:
     singletons: int
 
     def freedom(self, clusters: Sequence[str] = ()) -> int:
-        """Return the coefficients that were absorbed beside the constant.
+        """Return the coefficients that were absorbed besides the constant.
 
         As reghdfe counts them: effects whose groups lie whole inside `clusters` cost nothing.
         """
@@ -199,7 +199,7 @@ class Effects:
     determined: Any
 
     def keeps(self, codes: Sequence[Ints]) -> Any:
-        """Tell which rows are kept, (n,): those with company in every group."""
+        """Return which rows are kept, (n,): those with company in every group."""
         if not self.absorbed.singletons and all(count.all() for count in self.counts):
             return np.ones(len(codes[0]), dtype=bool)
         alive = [(count > 0)[code] for count, code in zip(self.counts, codes, strict=True)]

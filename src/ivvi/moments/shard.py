@@ -1,8 +1,8 @@
 """Moments as a file: the sums of a log, without its rows, ready to be added to others.
 
-A `Shard` is what a place that may not share rows can share. It holds the moments, the
-columns and feature maps that they are of, the counts, and the hashes of the files whose
-rows are in them, so that no file is counted twice by mistake.
+A `Shard` is for sites that may not share rows. It holds the moments, their columns and feature
+maps, the counts, and the hashes of the files whose rows are in them, so that no file is counted
+twice by mistake.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Shard(TableResult):
         Where the rows came from, for people.
     chosen
         Where the data chose the features: the settings of the method that goes with them and the
-        choice, as JSON values (`fitting.feature_choice`). Of merged sums those of the first.
+        choice, as JSON values (`fitting.feature_choice`). For merged sums, those of the first.
     """
 
     moments: Moments
@@ -73,7 +73,7 @@ class Shard(TableResult):
         progress: Progress | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> Shard:
-        """Walk once over a log; sums by episode have those by step (or date) beside them.
+        """Walk once over a log; with sums by episode, those by step (or date) are also kept.
 
         Where the names in a column became instruments, sums are by these names in place of the
         episodes, and by those of a second such column beside them.

@@ -235,7 +235,7 @@ def _where_grids_end(
 
 
 def _is_resolved(contest: Contest) -> bool:
-    """Tell whether a finer grid earns what the coarse one does, and no lookahead so far earns more.
+    """Return whether a finer grid earns as much as the coarse one, and no lookahead earns more.
 
     Values that a finer grid leaves as they are come from dynamic programming with the noise: over
     a box, longer plans in the mean dynamics and fitted values have little to add, and take longer.
@@ -248,7 +248,7 @@ def _is_resolved(contest: Contest) -> bool:
 
 
 def can_be_coarse(problem: Problem) -> bool:
-    """Tell whether a grid of three or four dimensions takes no more than some seconds."""
+    """Return whether a grid of three or four dimensions takes no more than some seconds."""
     d = len(problem.model.state)
     if d not in (3, 4) or problem.model.categories or is_searched(problem.actions):
         return False

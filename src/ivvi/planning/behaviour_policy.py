@@ -86,7 +86,7 @@ class Support:
         return cls(V.mean(axis=0), scale, np.asarray(np.quantile(far, inside)))
 
     def outside(self, x: Array, a: Array) -> Array:
-        """Tell which states (n, d_x) with actions (n, d_a) have no rows like them, (n,)."""
+        """Return which states (n, d_x) with actions (n, d_a) have no rows like them, (n,)."""
         v = jnp.concatenate([x, a], axis=-1) - self.centre
         return jnp.sum((v @ self.scale) ** 2, axis=-1) > self.limit
 

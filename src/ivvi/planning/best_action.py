@@ -72,7 +72,7 @@ def action_count(actions: Actions) -> int:
 
 
 def is_searched(actions: Actions) -> bool:
-    """Tell whether a product of small sets has too many combinations to try each."""
+    """Return whether a product of small sets has too many combinations to try each."""
     return bool(actions.levels) and actions.count > MOST_TRIED
 
 

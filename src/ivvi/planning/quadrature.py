@@ -149,14 +149,14 @@ def _ever_finer(covariance: np.ndarray) -> Iterator[Noise]:
 
 
 def uses_next_state(problem: Problem) -> bool:
-    """Tell whether the reward, or what the end pays, looks at x'."""
+    """Return whether the reward, or what the end pays, looks at x'."""
     if problem.end_amounts and problem.terminal is not None:
         return True
     return "x_next" in _looked_at(problem)
 
 
 def uses_step(problem: Problem) -> bool:
-    """Tell whether the reward looks at the number of the step."""
+    """Return whether the reward looks at the number of the step."""
     return "step" in _looked_at(problem)
 
 

@@ -65,7 +65,7 @@ def upper_bound(trials: Trials, plan: Rule, grid: Rule | None) -> Bound | None:
 
 
 def _is_exact(values: Any) -> bool:
-    """Tell whether values of finitely many states are kept, with the chances of each."""
+    """Return whether values of finitely many states are kept, with the chances of each."""
     if isinstance(values, CategoryGrid):
         return values.grid is None
     return isinstance(values, StateTable) and values.law == CODED

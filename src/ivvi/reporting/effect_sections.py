@@ -25,7 +25,7 @@ MOST_ROWS = 400
 
 
 def effect_section(fit: FitView) -> Section:
-    """Show the coefficients, least squares beside them."""
+    """Show the coefficients next to those of least squares."""
     many = len(fit.outputs) > pictures.MOST or len(fit.phi) - 1 > pictures.ROWS
     some = " Where there are many, those in which the two differ most." if many else ""
     figure = Figure(
@@ -48,7 +48,7 @@ def effect_section(fit: FitView) -> Section:
 
 
 def sign_changes(fit: FitView) -> tuple[int, int]:
-    """Count the effects whose sign the instrument tells, and those that least squares turns."""
+    """Count the effects whose sign the instrument settles, and those that least squares flips."""
     (W, se), (W_ls, _) = fit.estimates["iv"], fit.estimates["ls"]
     inside = fit.endogenous
     sure = np.abs(W[:, inside]) > fit.widths[:, inside] * se[:, inside]

@@ -31,7 +31,7 @@ KEY = {"iv": ("iv", "with the instrument, 95% interval"), "ls": ("ls", "least sq
 
 
 def coefficients(fit: FitView) -> tuple[Picture, ...]:
-    """Draw the coefficients of each output with 95% intervals, least squares beside them."""
+    """Draw the coefficients of each output with 95% intervals, next to those of least squares."""
     return tuple(_coefficients(fit, i) for i in fit.noisy[:MOST])
 
 

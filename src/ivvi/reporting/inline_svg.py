@@ -2,7 +2,7 @@
 
 They are drawn with matplotlib in a few stand-in colours, which become the style sheet's
 variables; text stays text, in the page's font. A picture is about as wide as a phone's
-screen, so that several flow beside each other on a large one and none shrinks on a small.
+screen, so that several fit side by side on a large one and none shrinks on a small one.
 """
 
 from __future__ import annotations

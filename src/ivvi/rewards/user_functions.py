@@ -1,7 +1,7 @@
 """Functions that a user writes: the reward of a step, and the end of an episode.
 
-They are called with rows whatever the batch. A reward may ask for more than states and actions,
-by the names of its parameters: ``context`` holds the columns that are not predicted (age, weather),
+They are called with rows whatever the batch. A reward may use more than states and actions, by the
+names of its parameters: ``context`` holds the columns that are not predicted (age, weather),
 ``instrument`` what moved the log's actions, such as a cost that belongs in a profit. Tomorrow's
 instrument is not known, so the reward is an expectation over the log's,
 
@@ -172,7 +172,7 @@ class Function:
         return by_rows(function, (x, a, x_next)[: self.arguments], step, "the reward", named)
 
     def is_affine_in_instrument(self, model: Any) -> bool:
-        """Tell whether only the instrument's mean matters: its derivative looks at none of it."""
+        """Return whether only the instrument's mean matters: its derivative looks at none of it."""
         import jax
 
         widths = len(model.state), len(model.action), len(model.state), len(self.instrument)
@@ -199,7 +199,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Ending:
-    """A user's function that tells which states end an episode, from rows (n, d_x) to (n,)."""
+    """A user's function that says which states end an episode, from rows (n, d_x) to (n,)."""
 
     function: Callable[..., Any]
 

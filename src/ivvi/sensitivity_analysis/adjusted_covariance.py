@@ -56,14 +56,14 @@ class Variances:
     Attributes
     ----------
     exclusion
-        What the log says of direct effects.
+        What the log implies about direct effects.
     middle
         Covariance of (u, q), (d_y + r, d_y + r), times the bread where errors are unadjusted;
         else the covariance of their scores, (d_y + r, k, d_y + r, k) for k coordinates of psi.
     estimate
         Two-stage least squares.
     note
-        What to know of the standard errors; empty where they are the fit's own.
+        A note on the standard errors; empty where they are the fit's own.
     """
 
     exclusion: Exclusion

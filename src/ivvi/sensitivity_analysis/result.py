@@ -137,13 +137,13 @@ class EffectBand(Compact):
     output, feature, violation
         Which coefficient, and the direction.
     estimate, slope
-        The coefficient at t = 0, and what a size of 1 takes from it.
+        The coefficient at t = 0, and by how much a size of 1 lowers it.
     variance
         Its variance at every size.
     critical
         Standard errors on each side of an interval.
     signs
-        Whether both signs of t are to be thought of, or the positive one alone.
+        Whether both signs of t are considered, or only the positive one.
     tipping
         The size, of a sign allowed, that explains the whole of the estimate; None if none up
         to the largest does.
@@ -206,7 +206,7 @@ class Sensitivity(TableResult):
     level
         Probability of the intervals.
     notes
-        What to know of the effects' standard errors.
+        Notes on the effects' standard errors.
     """
 
     breakdowns: tuple[Breakdown, ...]

@@ -317,7 +317,7 @@ def _result(
 
 
 def _unordered(log: Log) -> str | None:
-    """Say why the rows of a log are no sequence, if they are none."""
+    """Say why the rows of a log are not a sequence; empty if they are."""
     if log.roles.episode is not None and log.roles.step is not None:
         return None
     missing = "episode" if log.roles.episode is None else "step"

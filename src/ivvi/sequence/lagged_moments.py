@@ -284,7 +284,7 @@ class Scores:
         self.unit_effect = by_episode is not None and self._lasts(by_episode, W)
 
     def _lasts(self, by_episode: GroupSums, W: Floats) -> bool:
-        """Are residuals of an episode as alike far apart as they are next to each other?
+        """Are residuals of an episode as correlated far apart as next to each other?
 
         With E_i the sum of an episode's residuals, sum_i E_i^2 = sum e^2 + 2 (products of
         neighbours + products further apart). A difference between episodes that lasts does not fade

@@ -166,7 +166,7 @@ def _richer_phi(
 def _identified(
     basis: Floats, Phi: Floats, base: list[int], extra: list[int]
 ) -> tuple[list[int], list[int]]:
-    """Split columns that add to others into those that psi tells apart from them, and the rest.
+    """Split added columns into those that psi can separate from the others, and the rest.
 
     `basis` is of psi. Columns are looked at in order: what comes first is kept.
     """

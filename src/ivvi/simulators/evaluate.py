@@ -71,7 +71,7 @@ class Evaluation(TableResult):
     rewards
         Rewards of each policy by name, (episodes, horizon).
     reference
-        The policy to which regret is measured.
+        The policy against which regret is measured.
     label
         The world.
     """
@@ -221,8 +221,8 @@ class Decomposition(TableResult):
         J(pi*) - J(pi^) = [J(pi*) - J^(pi*)] + [J^(pi*) - J^(pi^)] + [J^(pi^) - J(pi^)]:
 
     model error along pi*, how much worse pi^ is in the model itself (at most 0 for a planner
-    that is optimal there for this reward), and model error along pi^ (what the plan promised too
-    much).
+    that is optimal there for this reward), and model error along pi^ (by how much the plan
+    overpromised).
     """
 
     along_optimal: Average

@@ -203,7 +203,7 @@ class World(Compact):
         return self.reward(x, a, x_next, h) if is_reward(self.reward) else self.reward(x, a)
 
     def ended(self, key: Array, x: Array, a: Array, x_next: Array) -> Array:
-        """Tell whether state x' ends the episode."""
+        """Return whether state x' ends the episode."""
         return jnp.asarray(False) if self.done is None else self.done(x_next)
 
     @property
@@ -264,8 +264,8 @@ def toeplitz(k: int, rho: float) -> np.ndarray:
 class Behaviour:
     """a ~ behaviour(x, z, e') with an e' that is independent of what happens next.
 
-    In the log the actions lean on the hidden e that also moves the next state, which
-    flatters them; this is what the same habits earn without that help.
+    In the log the actions are correlated with the hidden e that also moves the next state, which
+    makes them look better than they are; this is what the same policy earns without that help.
     """
 
     world: World

@@ -88,7 +88,7 @@ def strength_by_action(
 
 
 def holding(phi: FeatureMap, d_x: int, d_a: int, head: Batch | None) -> NDArray[np.bool_]:
-    """Tell which features change with which action, (d_a, d_phi).
+    """Return which features change with which action, (d_a, d_phi).
 
     Each action is changed in turn to that of another row of `head`, or of random ones.
     """

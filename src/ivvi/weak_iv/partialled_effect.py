@@ -67,7 +67,7 @@ class PartialledEffect:
 
     @property
     def nuisance(self) -> int:
-        """Number m of endogenous directions beside the one of interest."""
+        """Number m of endogenous directions besides the one of interest."""
         return len(self.explained) - 2
 
     @classmethod

@@ -170,7 +170,7 @@ class StandardErrors:
         return columns[0] if self.kind in BY_CLUSTER and len(columns) == 1 else None
 
     def second_way(self, log: Log) -> str | None:
-        """Return the column whose groups' moments are kept beside, for sums that are added to.
+        """Return the column whose groups' moments are also kept, for sums that are added to.
 
         That which was named beside the episode, or the one that tells when a row was, by which
         episodes may turn out to depend on each other.

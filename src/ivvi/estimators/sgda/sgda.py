@@ -159,7 +159,7 @@ class SGDA:
 
     @property
     def dual_loop(self) -> DualLoop | None:
-        """Return the dual steps of a mini-batch, None where they go beside the primal ones."""
+        """Return the dual steps of a mini-batch, None where there is one per primal step."""
         steps = self.paper_run.inner if self.inner is None and self.paper_run else self.inner
         return DualLoop(steps, self.restart, self.keep_K) if steps else None
 

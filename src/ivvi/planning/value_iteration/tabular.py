@@ -123,7 +123,7 @@ class StateTable(Compact):
 
 
 def is_coded(rows: np.ndarray) -> bool:
-    """Tell whether rows are indicators: every unit vector, and perhaps zeros."""
+    """Return whether rows are indicators: every unit vector, and perhaps zeros."""
     units = np.isin(rows, (0.0, 1.0)).all() and (rows.sum(axis=1) <= 1).all()
     return bool(units and (rows.sum(axis=0) >= 1).all() and len(np.unique(rows, axis=0)) > 1)
 

@@ -329,7 +329,7 @@ def action_value(problem: Problem, values: Any, noise: Noise, c: Array, h: Array
 
 
 def _is_wide(values: Any) -> bool:
-    """Tell whether derivatives of the values cost far more than the values themselves."""
+    """Return whether derivatives of the values cost far more than the values themselves."""
     return isinstance(values, Grid) and len(values.low) > 2
 
 
