@@ -159,7 +159,7 @@ def test_columns_with_few_values_are_not_bent_and_that_is_said():
     [
         (varying(120, horizon=10), {}, "5 folds of 50 rows"),
         (varying(600, horizon=600), {}, "there is 1"),
-        (varying(1500), {"state": (), "action": "binary"}, "nothing to bend"),
+        (varying(1500), {"state": (), "action": "binary"}, "nothing to make nonlinear"),
     ],
 )
 def test_logs_that_cannot_choose_are_refused_with_a_reason(table, columns, fact):
@@ -169,7 +169,7 @@ def test_logs_that_cannot_choose_are_refused_with_a_reason(table, columns, fact)
 
 
 def test_auto_is_refused_for_other_methods_and_in_other_verbs(log):
-    with pytest.raises(InputError, match="not for sgda"):
+    with pytest.raises(InputError, match="not sgda"):
         ivvi.estimate(log, phi="auto", method=ivvi.SGDA(memory="linear"))
     with pytest.raises(InputError, match="remove the other"):
         ivvi.estimate(log, phi="auto", psi="linear")

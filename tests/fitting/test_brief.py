@@ -155,7 +155,7 @@ def test_a_weak_instrument_forbids_to_plan():
     fit = ivvi.fit(log_of(strength=0.01))
     told = words(fit)
     assert told["Instrument"].startswith("Too weak: the effective F is ")
-    assert "cannot tell" in told["Confounding"]
+    assert "cannot show" in told["Confounding"]
     assert "`ivvi interval`" in told["Next"]
     assert "plan" not in told["Next"]
 
@@ -173,7 +173,7 @@ def test_a_fit_with_instruments_that_contradict_each_other_is_not_to_be_planned_
         fit = ivvi.fit(log_of(two=True))
     told = words(fit)
     assert told["Instrument"].startswith("Contradictory")
-    assert "cannot tell" in told["Confounding"]
+    assert "cannot show" in told["Confounding"]
     assert "plan" not in told["Next"]
     assert fit.to_json()["recommended"] == "none"
     with pytest.warns(PlanningWarning, match="contradict each other"):

@@ -184,7 +184,9 @@ def test_a_year_that_no_transition_has_is_named_alone():
     rows = panel(0, firms=50)
     rows["d9"] = np.zeros(len(rows["x"]))
     log = ivvi.read_logs(rows, state=(*STATES, "d9"), **PANEL)
-    with pytest.raises(InputError, match=r"\(d9 is 0 in every row\), .* effect of \[d9\] is free"):
+    with pytest.raises(
+        InputError, match=r"\(d9 is 0 in every row\), .* effect of \[d9\] is not identified"
+    ):
         ivvi.estimate(log, difference=True, exogenous="d*")
 
 

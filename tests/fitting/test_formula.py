@@ -213,7 +213,7 @@ def test_the_formula_of_a_panel_absorbs_and_diagnoses_in_the_shell(tmp_path):
     for verb in (("check",), ("moments", "--out", tmp_path / "sums")):
         result = run(verb[0], *about, *verb[1:])
         assert (result.code, result.err.count("\n")) == (2, 1)
-        assert "absorbs patient and visit" in result.err
+        assert "remove `| patient + visit`" in result.err
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_a_formula_that_does_not_parse_is_refused_with_the_place(formula, place,
         ("next_severity ~ age + C(age) | dose ~ distance", "as a number and as a category"),
         ("next_age + next_severity ~ severity | dose ~ distance", "never changes"),
         ("dose + age + next_severity ~ ward | distance ~ doctor", "at most one, the reward"),
-        ("next_severity ~ severity | patient | dose ~ doctor", "leave --absorb"),
+        ("next_severity ~ severity | patient | dose ~ doctor", "remove --absorb"),
     ],
 )
 def test_a_formula_that_does_not_fit_the_log_is_refused_by_name(formula, what):

@@ -216,7 +216,7 @@ def test_what_cannot_be_streamed_is_refused(rows, tmp_path):
     with pytest.raises(DataError, match="no rows are left to check"):
         few.fit()
     for method in (SGDA(passes=2), SGDA(order="shuffled"), SGDA(average="tail")):
-        with pytest.raises(InputError, match="passed over once"):
+        with pytest.raises(InputError, match="allows one pass"):
             Stream(method=method, **ROLES).partial_fit(rows)
     (tmp_path / "state").write_text("nothing")
     with pytest.raises(FileError, match="not a stream file of ivvi"):

@@ -110,7 +110,7 @@ def test_frequencies_of_rows_that_follow_each_other_are_refused():
             ivvi.fit(log, **options)
     with pytest.raises(ivvi.InputError, match="do not work with frequency weights"):
         ivvi.fit(log, se="hac")
-    with pytest.raises(ivvi.InputError, match="follows single rows"):
+    with pytest.raises(ivvi.InputError, match="does not work with frequency weights"):
         ivvi.check(log)
 
 
