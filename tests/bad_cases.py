@@ -269,7 +269,7 @@ IDENTIFICATION_CASES = {
     "action never taken": Case(
         table(a0=np.zeros(60)),
         IdentificationError,
-        ("a0 is 0 in every row", "effect of [a0] is free"),
+        ("a0 is 0 in every row", "effect of [a0] is not identified"),
     ),
     "repeated action": Case(
         table(a1=COLUMNS["a0"] / 3),
