@@ -129,7 +129,7 @@ COLUMN_CASES = {
     "header twice": Case(
         text("log.csv", b"episode,step,x0,x0,a0,z0\n0,0,1,2,3,4\n"),
         ColumnError,
-        ("'x0' stands in the log 2 times",),
+        ("the log has 2 columns named 'x0'",),
         {"state": "x0"},
     ),
     "no step": Case(table(), ColumnError, ("step column 't'", "columns: episode"), {"step": "t"}),
@@ -269,7 +269,7 @@ IDENTIFICATION_CASES = {
     "action never taken": Case(
         table(a0=np.zeros(60)),
         IdentificationError,
-        ("a0 is 0 in every row", "effect of [a0] is free"),
+        ("a0 is 0 in every row", "effect of [a0] is not identified"),
     ),
     "repeated action": Case(
         table(a1=COLUMNS["a0"] / 3),
@@ -345,10 +345,10 @@ SETTING_CASES = {
         table(), InputError, ("'spline'", "spline:5"), settings={"features": "spline"}
     ),
     "features with a bad number": Case(
-        table(), InputError, ("'fourier:1'", "from 2 on"), settings={"features": "fourier:1"}
+        table(), InputError, ("'fourier:1'", "at least 2"), settings={"features": "fourier:1"}
     ),
     "polynomial of degree zero": Case(
-        table(), InputError, ("degree 0",), settings={"features": "poly0"}
+        table(), InputError, ("degree of the polynomial is 0",), settings={"features": "poly0"}
     ),
 }
 

@@ -15,7 +15,7 @@ from ivvi.errors import LARGEST, FileError, InputError
 from ivvi.features.blocks import Array
 
 MOST_CHOICES = 1 << 16
-"""More combinations of discrete actions than this are not listed, but searched."""
+"""More combinations of discrete actions than this are searched instead of listed."""
 MOST_LEVELS = 64
 """Most coordinates of a product of small sets."""
 
@@ -59,7 +59,7 @@ class Actions:
         once = len(self.continuous) == len(places) == len(self.low)
         if not once or not places <= {*range(self.dim)}:
             raise InputError(
-                f"the continuous coordinates are {self.continuous}; expected {len(self.low)} of "
+                f"there are continuous coordinates {self.continuous}; expected {len(self.low)} of "
                 f"{self.dim}"
             )
         for i, (low, high) in enumerate(zip(self.low, self.high, strict=True)):
@@ -98,7 +98,8 @@ class Actions:
         largest = float(np.abs([below, above]).max())
         if LARGEST < largest < np.inf:
             raise InputError(
-                f"a bound of the actions is {largest:g} in size; expected at most {LARGEST:g}"
+                f"a bound of the actions has absolute value {largest:g}; expected at most "
+                f"{LARGEST:g}"
             )
         return cls(below, above, continuous=tuple(range(len(below))))
 
@@ -108,7 +109,7 @@ class Actions:
         try:
             rows = np.asarray(table, dtype=np.float64)
         except (TypeError, ValueError) as error:
-            sentence = f"the set of actions {_text(table)} is no table of numbers"
+            sentence = f"the set of actions {_text(table)} is not a table of numbers"
             raise InputError(f"{sentence}; expected rows of actions") from error
         if rows.ndim == 1:
             rows = rows[:, None]
@@ -163,7 +164,7 @@ class Actions:
         if kind == "Discrete":
             return cls.finite(np.arange(space.start, space.start + space.n))
         raise InputError(
-            f"the action space {space} is not known; expected a Box, MultiBinary or Discrete"
+            f"the action space {space} is not supported; expected a Box, MultiBinary or Discrete"
         )
 
     def to_space(self) -> Any:
@@ -245,7 +246,7 @@ class Actions:
         return np.asarray(self.join((self.low + self.high) / 2, first))
 
     def contains(self, action: np.ndarray) -> bool:
-        """Tell whether an action (d_a,) is allowed."""
+        """Return whether an action (d_a,) is allowed."""
         box, choice = action[list(self.continuous)], action[list(self.discrete)]
         if (box < self.low).any() or (box > self.high).any():
             return False

@@ -90,7 +90,7 @@ def levels_alike(categories: CodedColumns) -> list[str]:
             if first != level:
                 texts.append(
                     f"{one.column} has the levels {first!r} and {level!r}, which differ only in "
-                    "case or blanks and count as two: write them alike in the table"
+                    "case or blanks but count as two: spell them the same in the table"
                 )
                 break
     return texts
@@ -161,16 +161,17 @@ def _number(value: Any, column: str, where: str) -> float:
         raise DataError(f"column {column!r} of {where} holds {value!r}; expected a finite number")
     if abs(number) > LARGEST:
         raise DataError(
-            f"column {column!r} of {where} holds {number:g}; at most {LARGEST:g} in size"
+            f"column {column!r} of {where} holds {number:g}; expected at most {LARGEST:g} in "
+            "absolute value"
         )
     return number
 
 
 def is_nothing(value: Any) -> bool:
-    """Tell whether a value is missing, empty, or a word for no."""
+    """Return whether a value is missing, empty, or a word for no."""
     return is_missing(value) or level_text(value).strip().lower() in ("", *NO)
 
 
 def is_missing(value: Any) -> bool:
-    """Tell whether a value is None or not a number."""
+    """Return whether a value is None or not a number."""
     return value is None or (isinstance(value, float) and value != value)  # NaN

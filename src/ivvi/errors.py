@@ -70,4 +70,4 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def hint(word: str, known: Iterable[str]) -> str:
     """Return the closest of the known words, as `nearest` does, or else all of them."""
     listed = list(known)
-    return nearest(word, listed) or f"; {', '.join(listed)} are known"
+    return nearest(word, listed) or f"; choose from {', '.join(listed)}"

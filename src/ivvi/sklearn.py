@@ -138,7 +138,9 @@ class IVRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
         chosen = [names.index(c) if isinstance(c, str) else int(c) for c in actions]
         columns = [c + d if -d <= c < 0 else c for c in chosen]  # from the end, as everywhere
         if len(set(columns)) < len(columns) or not all(0 <= c < d for c in columns):
-            raise InputError(f"actions {list(actions)} are not different columns of X, of {d}")
+            raise InputError(
+                f"actions {list(actions)} are not distinct columns of X, which has {d}"
+            )
         return np.array(columns)
 
     def _split(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

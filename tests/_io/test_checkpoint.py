@@ -234,21 +234,21 @@ def test_a_checkpoint_of_another_run_is_refused(log, tmp_path, reaper):
         (log, {"method": Exact(ridge=0.1)}, "options"),
         (read_logs(tmp_path / "log.parquet", reward="reward"), {}, "columns"),
     ):
-        with pytest.raises(FileError, match=f"another run, whose {word} differ"):
+        with pytest.raises(FileError, match=f"another run with different {word}"):
             estimate(source, checkpoint=Checkpoint(path, 0), **settings)
     assert path.read_bytes() == kept
     os.utime(tmp_path / "log.parquet", ns=(0, 0))
-    with pytest.raises(FileError, match="files differ"):
+    with pytest.raises(FileError, match="with different files"):
         estimate(log, checkpoint=Checkpoint(path, 0))
 
 
 def test_what_is_no_checkpoint_is_refused(log, tmp_path):
     path = tmp_path / "state"
     path.write_text("something else")
-    with pytest.raises(FileError, match="not a checkpoint of ivvi"):
+    with pytest.raises(FileError, match="not a checkpoint file of ivvi"):
         estimate(log, checkpoint=Checkpoint(path))
     save_file(path, "stream", {}, {})
-    with pytest.raises(FileError, match="not a checkpoint of ivvi"):
+    with pytest.raises(FileError, match="not a checkpoint file of ivvi"):
         estimate(log, checkpoint=Checkpoint(path))
     with pytest.raises(InputError, match="needs a log in files"):
         estimate(read_logs(make_rows()), checkpoint=Checkpoint(tmp_path / "new"))
@@ -344,7 +344,7 @@ def test_the_program_refuses_another_checkpoint(tmp_path):
     state = tmp_path / "state"
     save_file(state, "checkpoint", {"key": {"files": []}, "stages": {}}, {})
     arguments = ("fit", source, *OPTIONS, "--out", tmp_path / "model", "--checkpoint", state)
-    assert_refused(run(*arguments), "state", "another run", "files differ")
+    assert_refused(run(*arguments), "state", "another run", "with different files")
     assert not (tmp_path / "model").exists()
     state.unlink()
     assert run(*arguments).code == 0

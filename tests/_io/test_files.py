@@ -71,8 +71,8 @@ def test_a_name_that_is_free_is_returned(relative, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "fact"),
     [
-        ("absent/new", "absent is not a folder that exists"),
-        ("file/new", "file is not a folder that exists"),
+        ("absent/new", "absent is not an existing folder"),
+        ("file/new", "file is not an existing folder"),
         ("file", "file exists already"),
         ("x" * 300, "File name too long"),
         ("x" * 250, "File name too long"),  # the temporary name is longer

@@ -99,7 +99,7 @@ POLICIES = {
     "horizon": (lambda d: d.update(horizon="a"), "not a complete policy"),
     "continuous twice": (
         lambda d: d["actions"].update(continuous=[0] * len(d["actions"]["continuous"])),
-        "the continuous coordinates are",
+        "there are continuous coordinates",
     ),
     "endless horizon": (lambda d: d.update(horizon=1e300), "its horizon is 1"),
     "negative horizon": (lambda d: d.update(horizon=-3), "its horizon is -3"),
@@ -128,7 +128,7 @@ def test_json_of_endless_depth_is_refused(saved, tmp_path):
 def test_bounds_that_overflow_are_refused(saved, tmp_path):
     box = ("--action-low", "-1e308", "--action-high", "1e308", "--out", tmp_path / "policy")
     result = run("plan", saved / "model", "--reward", "quadratic", *box)
-    assert_refused(result, "a bound of the actions is 1e+308 in size")
+    assert_refused(result, "a bound of the actions has absolute value 1e+308")
 
 
 def test_a_closed_standard_output_is_no_fault(saved):

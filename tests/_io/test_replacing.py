@@ -96,7 +96,7 @@ def test_only_the_version_that_was_read_is_replaced(way, tmp_path):
     save(tmp_path / "out", 1)
     version = load_version(tmp_path / "out", "model")[1]
     save(tmp_path / "out", 2, replaces=version)
-    with pytest.raises(FileError, match="replaced by another run meanwhile"):
+    with pytest.raises(FileError, match="replaced by another run in the meantime"):
         save(tmp_path / "out", 3, replaces=version)
     assert number(tmp_path / "out") == 2
     assert names(tmp_path) == ["out"]

@@ -26,7 +26,9 @@ def test_a_signed_folder_is_read_with_its_key_and_without_one(folder, monkeypatc
 
 def test_unsigned_and_wrongly_signed_are_told_apart(folder, tmp_path, monkeypatch):
     monkeypatch.setenv(KEY, "another")
-    with pytest.raises(FileError, match="signed with another key than IVVI_KEY, or was altered"):
+    with pytest.raises(
+        FileError, match="signed with a different key than IVVI_KEY, or was altered"
+    ):
         load_folder(folder, "thing")
     monkeypatch.delenv(KEY)
     save_folder(tmp_path / "unsigned", "thing", {"n": 3}, {})

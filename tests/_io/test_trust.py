@@ -99,7 +99,7 @@ def test_forged_policies_run_nothing(name, saved, evil):
     assert not evil.exists()
     result = run("act", saved / "policy", "--state", "1,2")
     assert_refused(
-        result, "would import 'evilmod:f', which runs code of evilmod", "--trust evilmod"
+        result, "would import 'evilmod:f', which runs code from evilmod", "--trust evilmod"
     )
     assert not evil.exists()
 
@@ -136,14 +136,14 @@ def test_what_a_trusted_module_imported_is_not_trusted_with_it(path, saved):
         loaded = ivvi.load_policy(saved / "policy", trust="helpers")
         assert loaded.problem.terminal.function is helpers.run
     else:
-        with pytest.raises(TrustError, match=f"would import '{path}', which runs code of "):
+        with pytest.raises(TrustError, match=f"would import '{path}', which runs code from "):
             ivvi.load_policy(saved / "policy", trust="helpers")
 
 
 @pytest.mark.parametrize("path", [None, 3, ["a"], {"b": 1}])
 def test_paths_that_are_none_are_refused(path, saved):
     forge(saved / "policy", lambda d: d.update(reward={"kind": "function", "path": path}))
-    with pytest.raises(FileError, match="no import path"):
+    with pytest.raises(FileError, match="not an import path"):
         ivvi.load_policy(saved / "policy")
 
 

@@ -26,10 +26,10 @@ BAD = {
     '{"state": [1, 2], "states": [[1, 2]]}': "either state or states",
     '{"state": [1, 2], "step": 5}': "the plan has the steps 0 to 4",
     '{"state": [1, 2], "step": 0.5}': "the step is 0.5",
-    '{"stat": [1, 2]}': "'stat' is not known",
+    '{"stat": [1, 2]}': "unknown key 'stat'",
     "[" * 200_000: "not JSON",
     '{"state": [1, 2], "id": [1e400]}': "the answer cannot be written as JSON",
-    '{"state": [1, 2], "id": "' + "a" * (1 << 20) + '"}': "letters; expected at most 1,048,576",
+    '{"state": [1, 2], "id": "' + "a" * (1 << 20) + '"}': "characters; expected at most 1,048,576",
 }
 
 

@@ -152,7 +152,10 @@ def test_a_simulation_of_nothing_is_refused(what, number, tmp_path, simulator):
             ["plan", "m", "--out", "p", "--reward", "r", "--method", "spede", "--lookahead", "3"],
             ("--lookahead", "mpc", "spede"),
         ),
-        (["simulate", "linear", "--out", "l.csv"], ("l.csv has no known ending", ".parquet")),
+        (
+            ["simulate", "linear", "--out", "l.csv"],
+            ("l.csv has an unknown file ending", ".parquet"),
+        ),
         (["simulate", "linear", "--out", "l.parquet", "--dim", "two"], ("--dim", "integer")),
         (["simulate", "linear", "--out", "l.parquet", "--download", "ml-9"], ("ml-9", "ml-1m")),
         (["demo", "--seed", "x"], ("--seed", "integer")),

@@ -11,8 +11,8 @@ def bad_outputs(folder):
     """Return paths that cannot be written, and what must be said about them."""
     (folder / "file").write_text("a file")
     return {
-        "missing parent": (folder / "absent" / "out", "absent is not a folder that exists"),
-        "parent is a file": (folder / "file" / "out", "file is not a folder that exists"),
+        "missing parent": (folder / "absent" / "out", "absent is not an existing folder"),
+        "parent is a file": (folder / "file" / "out", "file is not an existing folder"),
         "exists": (
             folder / "file",
             "file exists already; choose another name or pass force=True (--force)",
@@ -55,7 +55,7 @@ def test_a_folder_without_permission_is_refused_first(command, tmp_path):
 @pytest.mark.parametrize("options", [(), ("--force",)])
 def test_two_outputs_of_one_name_are_refused(command, options, tmp_path):
     result = run(*command, "--out", tmp_path / "o", "--json", f"{tmp_path}/./o", *options)
-    assert_refused(result, "--out and --json are both")
+    assert_refused(result, "--out and --json both name")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -103,14 +103,14 @@ def test_a_folder_in_place_of_a_json_file_is_refused_first(tmp_path, monkeypatch
 
 def test_a_name_with_a_null_byte_is_refused(tmp_path):
     log = write_table(make_rows(12, 10), tmp_path / "log.parquet")
-    assert_refused(run("diagnose", log, *OPTIONS, "--json", "a\0b"), "no name of a file")
+    assert_refused(run("diagnose", log, *OPTIONS, "--json", "a\0b"), "not a valid file name")
 
 
 def test_a_json_file_that_is_the_checkpoint_is_refused_first(tmp_path):
     log = write_table(make_rows(12, 10), tmp_path / "log.parquet")
     same = tmp_path / "one"
     names = ("--out", tmp_path / "model", "--checkpoint", same, "--json", same)
-    assert_refused(run("fit", log, *OPTIONS, *names), "--checkpoint and --json are both")
+    assert_refused(run("fit", log, *OPTIONS, *names), "--checkpoint and --json both name")
     assert [file.name for file in tmp_path.iterdir()] == ["log.parquet"]
 
 

@@ -43,7 +43,7 @@ def test_an_outcome_of_the_same_row_is_noticed(shared):
     (warned,) = (text for text in fit.warnings if "in its own row" in text)
     assert warned.startswith("cost explains")
     assert "--next-state" in warned
-    assert "if it was assigned by sales, all is well" in warned
+    assert "if it was assigned by sales, this is fine" in warned
 
 
 def short_panel(seed, steps, *, late):

@@ -313,7 +313,7 @@ def test_no_verdict_without_anything_endogenous(confounded, moments_of):
     assert diagnose(moments_of(x, 2 * z, z, y)).verdict.word == ""
 
 
-@pytest.mark.filterwarnings("ignore:6 clusters by 'episode' count for")
+@pytest.mark.filterwarnings("ignore:6 clusters by 'episode' count as")
 def test_too_many_instruments_for_the_clusters_leave_reasons():
     """Six clusters cannot weigh eight instruments; the rest is still there."""
     data = dependent_rows(34, n=600, d_x=0, d_z=8, episodes=6)

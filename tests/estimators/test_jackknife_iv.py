@@ -172,7 +172,7 @@ def test_table_vii_has_the_published_digits():
 
 def test_what_a_jackknife_cannot_do_is_refused():
     rows = make_rows(100, 5)
-    with pytest.raises(InputError, match="its standard errors are robust"):
+    with pytest.raises(InputError, match="only robust standard errors"):
         ivvi.estimate(open_log(rows), method="ujive", se="unadjusted")
     shard = ivvi.estimate(open_log(rows), episodes=True).shard
     with pytest.raises(InputError, match="ujive"):

@@ -183,7 +183,7 @@ def test_requests_that_cannot_be_met(confounded, moments_of):
         Penalised().solve(moments)
     with pytest.raises(DataError, match="at least 2 episodes; there is 1"):
         Penalised().solve(moments_of(*confounded(0), episode=np.zeros(300, dtype=int)))
-    with pytest.raises(InputError, match="1 folds were asked for"):
+    with pytest.raises(InputError, match="folds is 1"):
         Penalised(folds=1).solve(moments_of(*confounded(0), episode=EPISODES))
 
 

@@ -98,7 +98,7 @@ def test_what_is_not_identified_is_not_chosen():
 
 def test_choices_that_cannot_be_made():
     log = ivvi.read_logs(rows(0))
-    with pytest.raises(InputError, match="linear features to choose from"):
+    with pytest.raises(InputError, match="the candidates are linear"):
         ivvi.choose_features(log, ["linear"])
     with pytest.raises(InputError, match="1 folds"):
         ivvi.choose_features(log, folds=1)

@@ -47,7 +47,7 @@ def test_python_warns_of_what_is_not_identified(name, tmp_path):
 
 def test_many_free_directions_are_counted_not_listed(log_of, confounded):
     rows = log_of(*confounded(0, 400, 1, 8, 1))  # one instrument for eight actions
-    with pytest.raises(IdentificationError, match=r"\] and 4 more is free") as caught:
+    with pytest.raises(IdentificationError, match=r"\] and 4 more is not identified") as caught:
         estimate(rows)
     assert str(caught.value).count("[") == 3
 

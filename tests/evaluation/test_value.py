@@ -178,7 +178,7 @@ def test_a_gap_is_the_confounders_help_and_misfit(fit, simulated):
     assert found.gap.whole.estimate == found.gap.misfit
     low, high = found.gap.whole.interval
     assert low - error < 0 < high + error
-    assert "least squares takes nothing as confounded" in found.summary()
+    assert "least squares assumes no confounding" in found.summary()
     assert "of which confounding" not in found.summary()
     assert found.to_json()["gap"]["confounder"] is None
 
@@ -194,7 +194,7 @@ def test_a_gap_is_the_confounders_help_and_misfit(fit, simulated):
         ("zero", {"reward": REWARD, "method": "boot"}, ("did you mean 'bootstrap'",)),
         ("zero", {"reward": REWARD, "starts": [1.0]}, ("rows of 2", "x0, x1")),
         ("zero", {"reward": REWARD, "replan": True}, ("ivvi.plan made",)),
-        ("zero", {"reward": "learned"}, ("fitted without one",)),
+        ("zero", {"reward": "learned"}, ("fitted with a reward column",)),
         (lambda x: np.zeros(3), {"reward": REWARD}, ("shape (3,)",)),
     ],
 )
@@ -207,7 +207,7 @@ def test_what_cannot_be_valued_is_said_in_one_sentence(policy, settings, facts, 
 
 def test_what_a_source_does_not_hold_is_missed_by_name(fit, policy):
     bare = replace(fit.model, acted=np.empty((0, 0)))
-    with pytest.raises(InputError, match="behaviour policy is not known"):
+    with pytest.raises(InputError, match="behaviour policy is unknown"):
         ivvi.value(policy, bare, against=("behaviour",), draws=20)
     with pytest.raises(InputError, match="moments of the log"):
         ivvi.value(policy, fit.model, against=("least-squares",), draws=20)

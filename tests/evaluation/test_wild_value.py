@@ -72,7 +72,9 @@ def test_a_wild_fit_is_valued_by_wild_draws(tmp_path):
     fit = fitted(2, 12)
     found = worth(fit, draws=60)
     assert found.method == "wild"
-    assert any("clustered by ward, as those of the fit: wild draws" in note for note in found.notes)
+    assert any(
+        "clustered by ward, like those of the fit: wild draws" in note for note in found.notes
+    )
     low, high = found.value.interval
     assert low < found.value.estimate < high
     fit.save(tmp_path / "model", episodes=True)
@@ -86,7 +88,9 @@ def test_a_wild_fit_is_valued_by_wild_draws(tmp_path):
 
 
 def test_too_few_clusters_are_told():
-    with pytest.raises(InputError, match="4 clusters are too few for wild draws; at least 5"):
+    with pytest.raises(
+        InputError, match="4 clusters are too few for wild draws; expected at least 5"
+    ):
         left_out(4, np.random.default_rng(0))
     found = fitted(2, 6)
     assert worth(found, draws=60).method == "wild"

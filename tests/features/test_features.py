@@ -361,11 +361,11 @@ def test_feature_words_make_the_columns_they_promise(word, phi, psi):
     ("word", "message"),
     [
         ("liner", "did you mean 'linear'"),
-        ("", "are known"),
-        ("poly0", "degree 0"),
+        ("", "choose from"),
+        ("poly0", "degree of the polynomial is 0"),
         ("poly2:crosss", "unknown features"),
         ("spline", "whole number"),
-        ("spline:1", "from 2 on"),
+        ("spline:1", "at least 2"),
         ("fourier:many", "fourier:5"),
         ("spline:-3", "whole number"),
     ],
@@ -429,7 +429,7 @@ def test_estimate_with_maps_and_words(confounded, log_of):
     log = log_of(*confounded(0, d_x=2, d_z=2))
     one, two = ivvi.estimate(log, "poly2"), ivvi.estimate(log, polynomial(2), polynomial(2))
     np.testing.assert_array_equal(one.W, two.W)
-    with pytest.raises(InputError, match="needs a psi"):
+    with pytest.raises(InputError, match="psi must be given too"):
         ivvi.estimate(log, polynomial(2))
     mixed = ivvi.estimate(log, "linear", "poly2")
     assert len(mixed.estimate.design.psi_names) == 9

@@ -236,18 +236,18 @@ REFUSED = [
     ({"x": lambda r: r["g"] * 1.0}, {}, "the feature 'x' does not vary within the groups of g"),
     ({"z1": lambda r: r["g"] * 2.0}, {}, "the instrument 'z1' does not vary"),
     ({"y": lambda r: r["g"] * 2.0}, {}, "the output 'y' does not vary"),
-    ({"g": lambda r: np.arange(200)}, {}, "all 200 rows are alone in their group of g"),
+    ({"g": lambda r: np.arange(200)}, {}, "all 200 rows are singletons in g"),
     (
         {"g": lambda r: np.arange(200) // 2, "t": lambda r: np.arange(200) % 99},
         {"absorb": "g,t"},
         "rows",
     ),
     ({}, {"absorb": "q"}, "absorb column 'q' is not in the log"),
-    ({}, {"absorb": "x"}, "column 'x' is absorbed and given as state too"),
+    ({}, {"absorb": "x"}, "column 'x' is both absorbed and given as state"),
     ({}, {"difference": True}, "effects are absorbed from the rows of a log"),
     ({}, {"episodes": True}, "effects are absorbed from the rows of a log"),
     ({}, {"method": ivvi.SGDA(memory="linear")}, "linear memory"),
-    ({}, {"se": StandardErrors("wild", "t", draws=99)}, "reach over several clusters"),
+    ({}, {"se": StandardErrors("wild", "t", draws=99)}, "span several clusters"),
 ]
 
 

@@ -177,7 +177,7 @@ def test_columns_with_few_values_are_not_bent_and_that_is_said():
     [
         (varying(120, horizon=10), {}, "5 folds of 50 rows"),
         (varying(600, horizon=600), {}, "there is 1"),
-        (varying(1500), {"state": (), "action": "binary"}, "nothing to bend"),
+        (varying(1500), {"state": (), "action": "binary"}, "nothing to make nonlinear"),
     ],
 )
 def test_logs_that_cannot_choose_are_refused_with_a_reason(table, columns, fact):
@@ -187,9 +187,9 @@ def test_logs_that_cannot_choose_are_refused_with_a_reason(table, columns, fact)
 
 
 def test_auto_is_refused_for_other_methods_and_in_other_verbs(log):
-    with pytest.raises(InputError, match="not for sgda"):
+    with pytest.raises(InputError, match="not sgda"):
         ivvi.estimate(log, phi="auto", method=ivvi.SGDA(memory="linear"))
-    with pytest.raises(InputError, match="leave out the other"):
+    with pytest.raises(InputError, match="remove the other"):
         ivvi.estimate(log, phi="auto", psi="linear")
     with pytest.raises(InputError, match="chosen by a fit"):
         ivvi.interval(log, "severity", "dose", phi="auto")
@@ -223,7 +223,7 @@ def test_a_ridge_needs_no_rank_and_splines_need_states(tmp_path):
     assert fitted.code == 0
     assert ivvi.load_fit(model).method == "ridge"
     assert_refused(run("fit", source, *COLUMNS, *outcome, "--ridge", "much", "--force"), "much")
-    with pytest.raises(InputError, match="bends states"):
+    with pytest.raises(InputError, match="applies to states"):
         ivvi.estimate(opened(varying(900), state=()), phi="spline:4")
 
 
@@ -241,7 +241,7 @@ def test_effects_of_categories_are_asked_for_by_their_columns_and_levels():
     place = fit.estimate.design.phi.names(fit.roles.state, fit.roles.action)
     extra = fit.W[0, place.index("ward[C]*drug[yes]")]
     assert np.allclose(in_c.estimate - in_a.estimate, extra)
-    with pytest.raises(InputError, match=r"name the one that is compared with 'A', such as 'ward"):
+    with pytest.raises(InputError, match=r"name the one to compare with 'A', such as 'ward"):
         ivvi.effect(fit, "drug", "ward")
     with pytest.raises(InputError, match=r"'ward' of at .* holds 'D', which is none of the levels"):
         ivvi.effect(fit, "drug", "severity", at={"ward": "D"})

@@ -155,7 +155,7 @@ def test_a_weak_instrument_forbids_to_plan():
     fit = ivvi.fit(log_of(strength=0.01))
     told = words(fit)
     assert told["Instrument"].startswith("Too weak: the effective F is ")
-    assert "cannot tell" in told["Confounding"]
+    assert "cannot show" in told["Confounding"]
     assert "`ivvi interval`" in told["Next"]
     assert "plan" not in told["Next"]
 

@@ -130,7 +130,7 @@ def test_everything_else_is_computed_from_what_is_left(tmp_path):
     mine = ivvi.interval(fit, "y", "a")
     assert np.allclose(mine.intervals, ivvi.interval(again, "y", "a", log=again.log).intervals)
     assert fit.partialled.by == "firm"
-    assert "3 taken out by LinearRegression, 5 folds of firm" in fit.summary()
+    assert "3 partialled out by LinearRegression, 5 folds of firm" in fit.summary()
     fit.save(tmp_path / "model")
     back = ivvi.load_fit(tmp_path / "model")
     assert back.partialled == fit.partialled
@@ -250,7 +250,7 @@ def test_controls_that_a_plan_would_have_to_predict_are_refused(tmp_path):
     fit.save(tmp_path / "model")
     for model in (fit, ivvi.load_model(tmp_path / "model")):
         with pytest.raises(
-            ivvi.InputError, match=r"lasts \(correlation 0\.\d+ with the step before"
+            ivvi.InputError, match=r"persists \(correlation 0\.\d+ with the step before"
         ):
             ivvi.plan(model, "linear:state=1", (-1, 1))
     with pytest.raises(ivvi.InputError, match="keeps no moments"):
@@ -278,7 +278,7 @@ def test_one_decision_with_controls_and_a_learned_reward():
 def test_learners_and_settings_that_cannot_be_used_are_refused():
     log = opened(rows(n=60))
     shown = {
-        "no controls": {"learner": "lasso"},
+        "without controls": {"learner": "lasso"},
         "unknown learner 'lass'": {"controls": "c*", "learner": "lass"},
         "linear features": {"controls": "c*", "phi": "poly2"},
         "absorbed effects": {"controls": "c*", "absorb": "c1"},

@@ -65,7 +65,7 @@ ERRORS = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore:z0. alike in all episodes")
+@pytest.mark.filterwarnings("ignore:z0. similar in all episodes")
 @pytest.mark.parametrize("asked", ERRORS, ids=str)
 def test_the_first_response_has_the_standard_error_of_the_fit(asked):
     """At h = 0 it is the fit's own coefficient, whatever the errors are."""

@@ -72,7 +72,7 @@ def test_requests_that_cannot_be_met(simulated, confounded, moments_of):
         ivvi.interval(fit, "x0", "a0", method="clr", se="clustered")
     with pytest.raises(InputError, match="the level is 95"):
         ivvi.interval(fit, "x0", "a0", se="unadjusted", level=95)
-    with pytest.raises(InputError, match="no usable weight"):
+    with pytest.raises(InputError, match="no nonzero weight"):
         ivvi.interval(fit, "x0", {"a0": 0.0}, se="unadjusted")
     few = moments_of(*confounded(1, 60, 1, 1, 4), episode=np.arange(60) // 20)
     with pytest.raises(DataError, match="3 clusters cannot give a set with 4 instrument"):

@@ -157,7 +157,7 @@ def test_nothing_is_said_where_there_is_no_lagged_state():
     rows["y"] = np.random.default_rng(0).normal(size=len(rows["x"]))
     log = ivvi.read_logs(rows, state="x", action="a", instrument="z", next_state="y")
     assert ivvi.estimate(log, absorb="episode").nickell is None
-    with pytest.raises(InputError, match="half-panel jackknife is for absorbed effects of the"):
+    with pytest.raises(InputError, match="half-panel jackknife needs absorbed effects of the"):
         ivvi.estimate(log, absorb="episode", half_panel=True)
     with pytest.raises(InputError, match="give absorb too"):
         ivvi.estimate(log, half_panel=True)

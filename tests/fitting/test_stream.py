@@ -200,10 +200,10 @@ def test_a_delivery_that_fails_leaves_no_trace(rows, method, tmp_path):
 
 def test_what_cannot_be_streamed_is_refused(rows, tmp_path):
     stream = Stream(**ROLES)
-    with pytest.raises(DataError, match="no rows have come yet"):
+    with pytest.raises(DataError, match="the stream is empty"):
         stream.fit()
     stream.partial_fit(part(rows, 0, 1))
-    with pytest.raises(DataError, match="no row has met its next state"):
+    with pytest.raises(DataError, match="no complete transition yet"):
         stream.fit()
     stream.partial_fit(part(rows, 1, 500))
     with pytest.raises(ColumnError, match="'x1' is not in the log"):
@@ -213,16 +213,16 @@ def test_what_cannot_be_streamed_is_refused(rows, tmp_path):
     with pytest.raises(DataError, match="the first step needs 1000"):
         Stream(method="sgda", **ROLES).partial_fit(part(rows, 0, 500)).fit()
     few = Stream(method=SGDA(memory="linear"), **ROLES).partial_fit(part(rows, 0, 530))
-    with pytest.raises(DataError, match="expected more to check them"):
+    with pytest.raises(DataError, match="no rows are left to check"):
         few.fit()
     for method in (SGDA(passes=2), SGDA(order="shuffled"), SGDA(average="tail")):
-        with pytest.raises(InputError, match="passed over once"):
+        with pytest.raises(InputError, match="allows one pass"):
             Stream(method=method, **ROLES).partial_fit(rows)
     (tmp_path / "state").write_text("nothing")
-    with pytest.raises(FileError, match="not a stream of ivvi"):
+    with pytest.raises(FileError, match="not a stream file of ivvi"):
         Stream.load(tmp_path / "state")
     by_object = Stream(method=SGDA(ConstantSteps(0.1, 0.1)), **ROLES).partial_fit(rows)
-    with pytest.raises(InputError, match="schedule is a word"):
+    with pytest.raises(InputError, match="schedule is given as a word"):
         by_object.save(tmp_path / "state")
 
 
@@ -298,7 +298,7 @@ def test_episodes_that_begin_anew_are_new_ones():
 
 def test_the_last_rows_of_too_many_episodes_are_given_up_with_a_warning(rows, monkeypatch):
     monkeypatch.setattr("ivvi.fitting.open_episodes.MOST_BYTES", 2000)
-    with pytest.warns(IvviWarning, match="those of the 15 oldest are given up"):
+    with pytest.warns(IvviWarning, match="those of the 15 oldest are dropped"):
         Stream(**ROLES).partial_fit(iter(days(rows, 5)[:2]))
 
 

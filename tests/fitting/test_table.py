@@ -196,7 +196,7 @@ def test_small_numbers_keep_digits(log):
         ({"outputs": "next_x9"}, "next_x9"),
         ({"features": "q"}, "'q'"),
         ({"outputs": ","}, "output is ',', which names no column"),
-        ({"digits": -1}, "-1 digits"),
+        ({"digits": -1}, "digits is -1"),
     ],
 )
 def test_bad_options_are_refused(fits, options, words):

@@ -277,7 +277,7 @@ def test_a_worker_killed_in_mid_run_is_survived(small_pieces, tmp_path):
 @pytest.mark.parametrize(
     ("columns", "settings", "words"),
     [
-        (take(make_rows(), np.arange(60)[::-1]), {}, "not in order of (episode, step)"),
+        (take(make_rows(), np.arange(60)[::-1]), {}, "not sorted by (episode, step)"),
         (changed(make_rows(), x1={14: None}), {}, "1 missing or infinite values in 1 of 60 rows"),
         (changed(make_rows(), z0=make_rows()["a1"]), {}, "equals the action column 'a1'"),
         (make_rows() | {"w": np.zeros(60)}, {"weight": "w"}, "'w' is zero in every row"),
@@ -307,7 +307,7 @@ def test_clusters_that_are_none(tmp_path, monkeypatch):
     path = write_table(make_rows(), tmp_path / "log.parquet")
     with pytest.raises(InputError, match="0 workers were asked for; expected at least 1"):
         ivvi.estimate(path, client=0)
-    with pytest.raises(InputError, match="a checkpoint is for one process"):
+    with pytest.raises(InputError, match="checkpoints do not work with Dask"):
         ivvi.estimate(path, client=2, checkpoint=ivvi.Checkpoint(tmp_path / "state"))
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(InputError, match=r"pip install 'ivvi\[dask\]'"):

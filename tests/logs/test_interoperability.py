@@ -105,7 +105,7 @@ def test_columns_may_be_counted_from_the_end(wages):
     np.testing.assert_array_equal(two.coef_, one.coef_)
     np.testing.assert_array_equal(two.predict(X), one.predict(X))
     for actions in ([last + 1], [-last - 2], [0, 0], [last, -1]):
-        with pytest.raises(InputError, match="are not different columns of X"):
+        with pytest.raises(InputError, match="are not distinct columns of X"):
             IVRegressor(actions=actions).fit(X, y, Z=z)
 
 

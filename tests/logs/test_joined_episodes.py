@@ -118,7 +118,11 @@ def test_a_filter_and_two_columns_go_together(tmp_path, rows_of):
     [
         ("store,bran", {}, "episode column 'bran' is not in the log; did you mean 'brand'"),
         ("store,store", {}, "column 'store' is given twice as episode"),
-        ("store,brand", {"store+brand": STORE}, r"called 'store\+brand', as a column is"),
+        (
+            "store,brand",
+            {"store+brand": STORE},
+            r"'store\+brand', made of store and brand, has the name of an existing column",
+        ),
         ("store,odd", {"odd": [b"x"] * 60}, "'odd' .*binary; expected numbers, text or dates"),
         ("store,odd", {"odd": [[1]] * 60}, "'odd' .*list.*; expected numbers, text or dates"),
     ],

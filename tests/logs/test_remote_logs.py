@@ -53,8 +53,8 @@ def test_rows_in_no_order_are_sorted(tmp_path):
     ("url", "words"),
     [
         ("memory://bucket/nothing.parquet", "cannot be read as Parquet"),
-        ("memory://bucket/logs/none-*.parquet", "names no Parquet file"),
-        ("memory://bucket/logs/_SUCCESS", "names no Parquet file"),
+        ("memory://bucket/logs/none-*.parquet", "matches no Parquet file"),
+        ("memory://bucket/logs/_SUCCESS", "matches no Parquet file"),
         ("nosuch://bucket/log.parquet", "cannot be opened"),
     ],
 )

@@ -146,8 +146,8 @@ UNREADABLE = {
     "": "at its end",
 }
 UNFIT = {
-    "agee > 3": ("'agee', which is no column", "did you mean 'age'"),
-    "`Price` > 3": ("'Price', which is no column",),
+    "agee > 3": ("'agee', which is not a column", "did you mean 'age'"),
+    "`Price` > 3": ("'Price', which is not a column",),
     "ward > 3": ("compares text with numbers at character 1", "'ward'"),
     "age > 3 and ward == died": ("text with numbers at character 13",),
     "age in (1, 'b')": ("numbers with text",),

@@ -120,7 +120,7 @@ def test_a_derived_next_state_needs_episode_and_step(missing):
 
 
 def test_a_name_that_stands_twice_in_the_table_is_refused_only_when_used():
-    with pytest.raises(ColumnError, match="'x0' stands in the log 2 times"):
+    with pytest.raises(ColumnError, match="the log has 2 columns named 'x0'"):
         resolve([*NAMES, "x0"])
     assert resolve([*NAMES, "x2"]).state == ("x0",)
 
@@ -162,7 +162,7 @@ def test_columns_get_new_names_as_they_are_read(tmp_path, kind):
 
 
 def test_two_columns_do_not_get_one_name():
-    with pytest.raises(ColumnError, match="'p' and 'q' are both renamed 'price'"):
+    with pytest.raises(ColumnError, match="'p' and 'q' are both renamed to 'price'"):
         with_new_names(Schema(state="price:p", action="price:q"), ["p", "q"])
     schema, renamed = with_new_names(Schema(state="p:q", instrument="loo:p"), ["p", "q"])
     assert (schema.state, schema.instrument, renamed) == ("p:q", "loo:p", {})

@@ -151,7 +151,7 @@ def test_a_leave_one_out_instrument_is_the_mean_over_other_episodes():
         expected.append(others["a"].mean())
     rows = frame.groupby("id").cumcount() < 5
     assert np.allclose(log.to_batch().z[:, 0], np.array(expected)[rows])
-    assert "means over others' episodes" in log.notes[0]
+    assert "means over other episodes" in log.notes[0]
     assert open_like(frame, log.roles).roles == log.roles
 
 
@@ -170,15 +170,15 @@ BAD = {
     "lags longer than any episode": (
         lambda f: f,
         {"lags": 5},
-        "5 lags were asked for, and the longest episode of the table has 6 rows",
+        "5 lags were requested, but the longest episode of the table has 6 rows",
     ),
     "a spacing without a meaning": (lambda f: f, {"every": "soon"}, "every is 'soon'; expected"),
     "a date twice": (lambda f: f.assign(date=f["date"].iloc[0]), {}, "episode . has step .* twice"),
-    "states seen at no time": (lambda f: f, {"seen": "later"}, "states were seen 'later'"),
+    "states seen at no time": (lambda f: f, {"seen": "later"}, "seen is 'later'"),
     "states seen after, and next states": (
         lambda f: f.assign(after=f["x"]),
         {"seen": "after", "next_state": "after"},
-        "next-state columns are given too",
+        "remove the next-state columns",
     ),
     "a doctor who is not there": (
         lambda f: f,

@@ -279,7 +279,9 @@ def test_what_is_no_shard_is_refused(shards, tmp_path):
     assert_refused(run("fit", *out), "either a log or --moments")
     assert_refused(run("fit", log, "--moments", shards[0], *out), "either a log or --moments")
     state = ("--checkpoint", tmp_path / "state")
-    assert_refused(run("fit", "--moments", shards[0], *out, *state), "--checkpoint is for logs")
+    assert_refused(
+        run("fit", "--moments", shards[0], *out, *state), "--checkpoint is only for logs"
+    )
 
 
 def test_sums_of_a_weighted_and_an_unweighted_site_do_not_merge(tmp_path):
@@ -317,7 +319,7 @@ def test_options_that_like_would_ignore_are_refused(options, shards, tmp_path):
     like = ("--like", shards[0], "--out", tmp_path / "like")
     assert_refused(run("moments", tmp_path / "log1.parquet", *options, *like), options[0], "--like")
     moments = ("--moments", shards[0], "--out", tmp_path / "model")
-    assert_refused(run("fit", *options, *moments), options[0], "is for logs")
+    assert_refused(run("fit", *options, *moments), options[0], "is only for logs")
 
 
 def test_merging_says_that_the_sites_have_chosen_their_rows_differently(tmp_path):

@@ -244,7 +244,7 @@ def test_a_rival_that_nothing_beats_is_told():
 
 @pytest.mark.parametrize("budget", [0.0, -1.0, np.inf, np.nan])
 def test_impossible_budgets_are_refused(budget):
-    with pytest.raises(InputError, match="a budget of"):
+    with pytest.raises(InputError, match="the budget is"):
         Auto(budget)
 
 

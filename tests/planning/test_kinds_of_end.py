@@ -105,7 +105,7 @@ BAD = {
     "two ends": ({"discharged": np.ones}, "died,discharged", "are both true in one row"),
     "yes and a name": ({"outcome": ["yes", "died"]}, "outcome", "holds 'died' and 'yes'"),
     "many names": ({"outcome": [f"w{i}" for i in range(30)]}, "outcome", "more than 10 words"),
-    "names twice": ({}, "outcome,died", "expected this one alone"),
+    "names twice": ({}, "outcome,died", "expected only this one"),
     "no end at all": ({"outcome": ["", " "]}, "outcome", "holds nothing"),
     "a number": ({"outcome": [0.0, 2.0]}, "outcome", "text that names the kind of end"),
 }

@@ -103,7 +103,7 @@ def test_a_plan_for_rewards_that_no_row_earned_is_not_to_be_acted_on(tmp_path):
 
 def test_a_plan_that_leaves_the_bounds_of_a_state_names_them():
     fit = fitted(bounded_log())
-    outside = "of the simulated steps the model has x clearly outside 0 to 1, its range in the log"
+    outside = "of the simulated steps the model puts x clearly outside 0 to 1, its range in the log"
     with pytest.warns(PlanningWarning, match=outside):
         ivvi.plan(fit, "linear:state=1", [[0.0], [1.0]], horizon=20, method="mpc")
     with pytest.warns(PlanningWarning, match=outside):
@@ -147,7 +147,7 @@ def test_plans_that_do_the_same_are_said_to_do_the_same(linear_fit):
     policy = ivvi.plan(linear_fit, reward, [[0.0], [4.0]], horizon=5, method="mpc")
     worth = ivvi.value(policy, linear_fit, against=("least-squares",), draws=20)
     told = " ".join(worth.brief.text.split())
-    assert "earns the same: both do the same" in told
+    assert "earns the same: both choose the same actions" in told
     assert "cannot tell" not in told
 
 

@@ -133,7 +133,7 @@ def test_levels_with_colons_are_columns_of_a_reward():
         ("linear:constant=1;2", "constant"),
         ("linear:constant=x0:2", "expected one number"),
         ("quadratic:weight=x7:1", "weight=x7:1 in the reward 'quadratic:weight=x7:1' names 'x7'"),
-        ("linear:action=x0:1", "names 'x0'; a0, a1 are known"),
+        ("linear:action=x0:1", "names 'x0'; choose from a0, a1"),
         ("quadratic:weight=x0:1;2", "expected a column before each number"),
         ("quadratic:weight=x0:1;x0:2", "and each column once"),
         ("quadratic:weight=x0:", "is not a number"),
@@ -142,7 +142,7 @@ def test_levels_with_colons_are_columns_of_a_reward():
             "weight of the reward quadratic has 3 numbers; expected one or 2",
         ),
         ("linear:action=1;2;3", "action of the reward linear has 3 numbers"),
-        ("learned", "the model was fitted without one"),
+        ("learned", "a model that was fitted with a reward column"),
         ("nowhere:reward", "the function 'nowhere:reward' cannot be imported"),
     ],
 )

@@ -113,7 +113,7 @@ def test_the_return_of_shorter_episodes_is_not_compared_with_values():
     settings = {"reward": REWARD, "log": log, "draws": 20, "against": ("behaviour",)}
     worth = ivvi.value([0.0, 0.0], ivvi.fit(log), horizon=8, **settings)
     assert worth.gap is None
-    assert "the recorded return is of 7 steps on average, and the values are of 8" in str(
+    assert "the recorded return is over 7 steps on average, and the values are over 8" in str(
         worth.summary()
     )
     assert ivvi.value([0.0, 0.0], ivvi.fit(log), **settings).gap is not None  # those recorded

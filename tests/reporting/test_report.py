@@ -158,7 +158,7 @@ def test_a_light_fit_says_what_it_does_not_know(log, tmp_path):
         warnings.simplefilter("ignore", IvviWarning)
         fit = ivvi.estimate(read, method=ivvi.SGDA(memory="linear"))
     text = ivvi.report(fit, tmp_path / "light.html").read_text()
-    assert "With memory of order d the moments are not formed" in text
+    assert "With linear memory the moments are not computed" in text
 
 
 def test_categories_have_their_own_names_and_a_constant_action_is_a_sentence(tmp_path):
@@ -275,7 +275,7 @@ def test_a_picture_keeps_its_words_and_follows_the_page():
 
 
 def test_what_cannot_be_reported_is_refused(model, tmp_path):
-    assert_refused(run("report", tmp_path / "absent"), "absent", "not a folder that exists")
+    assert_refused(run("report", tmp_path / "absent"), "absent", "not an existing folder")
     assert_refused(run("report", tmp_path), "holds nothing to report")
     assert_refused(run("report", model, "--out", tmp_path / "page.pdf"), "page.pdf", "not an .html")
     (tmp_path / "there.html").write_text("mine")
@@ -283,7 +283,7 @@ def test_what_cannot_be_reported_is_refused(model, tmp_path):
     assert (tmp_path / "there.html").read_text() == "mine"
     ivvi.load_model(model).save(tmp_path / "bare")
     assert_refused(run("report", tmp_path / "bare"), "saved without its fit")
-    with pytest.raises(ivvi.InputError, match="a report of int was asked for"):
+    with pytest.raises(ivvi.InputError, match="cannot report on int"):
         ivvi.report(3, tmp_path / "three.html")
 
 

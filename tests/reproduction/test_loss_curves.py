@@ -101,7 +101,7 @@ def test_the_command_writes_json(tmp_path, monkeypatch):
     [
         ({"experiment": "movielens"}, "unknown experiment 'movielens'"),
         ({"iterations": 0}, "--iterations is 0"),
-        ({"plot": "loss.gif"}, "no known ending"),
+        ({"plot": "loss.gif"}, "an unknown file ending"),
     ],
 )
 def test_bad_settings_are_refused(settings, words):

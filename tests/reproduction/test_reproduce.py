@@ -98,7 +98,10 @@ def test_quick_differs_from_the_paper_and_is_known_by_its_digest():
 
 @pytest.mark.parametrize(
     ("word", "said"),
-    [("liner", "did you mean 'linear'"), ("wages", "all, linear, nonlinear, movielens are known")],
+    [
+        ("liner", "did you mean 'linear'"),
+        ("wages", "choose from all, linear, nonlinear, movielens"),
+    ],
 )
 def test_an_unknown_experiment_is_refused(word, said):
     with pytest.raises(InputError, match=said):

@@ -131,15 +131,15 @@ def test_what_cannot_be_known_is_refused(fit: ivvi.Fit) -> None:
     empty = dataclasses.replace(fit.model, instruments=np.empty((0, 0)))
     for model, reward, instrument, words in (
         (empty, profit, None, "no rows of the log to draw it from"),
-        (fit.model, profit, {"cots": 1}, "no value of 'cost'"),
-        (fit.model, profit, {"cost": 1, "tax": 2}, "'tax' is no instrument"),
+        (fit.model, profit, {"cots": 1}, "no value for 'cost'"),
+        (fit.model, profit, {"cost": 1, "tax": 2}, "'tax' is not an instrument"),
         (fit.model, heated, {"cost": 1}, "no parameter 'instrument'"),
         (fit.model, "quadratic", {"cost": 1}, "only a reward that is a function"),
     ):
         with pytest.raises(InputError, match=words):
             make_reward(reward, model, instrument)
     plain = ivvi.fit(ivvi.make_env("linear", dim=1).collect(episodes=20, horizon=20, seed=0)).model
-    with pytest.raises(InputError, match="asks for the context; the model has none"):
+    with pytest.raises(InputError, match="uses the context, but the model has none"):
         make_reward(heated, plain)
 
 

@@ -121,9 +121,9 @@ def test_what_counts_as_a_flip():
     [
         (
             {"against": ("noone",)},
-            "unknown policy 'noone'; behaviour, zero, least-squares, lowest, highest are known",
+            "unknown policy 'noone'; choose from behaviour, zero, least-squares, lowest, highest",
         ),
-        ({"against": ()}, "no rival was given"),
+        ({"against": ()}, "no rival is given"),
         ({"violations": ("z9",)}, "there is no instrument 'z9'"),
         ({"violations": ("z0:x9",)}, "there is no output 'x9'"),
         ({"states": [[1.0]]}, "rows of 2 finite numbers"),
@@ -133,7 +133,7 @@ def test_what_counts_as_a_flip():
         ({"most": np.inf}, "most is inf; expected a finite number above 0"),
         ({"most": np.nan}, "most is nan; expected a finite number above 0"),
         ({"level": 2.0}, "the level is 2"),
-        ({"horizon": 0}, "the horizon is 0; expected a whole number from 1 on"),
+        ({"horizon": 0}, "the horizon is 0; expected a whole number of at least 1"),
         ({"episodes": 0}, "episodes is 0"),
     ],
 )
@@ -185,7 +185,7 @@ def test_the_command_says_and_draws_the_same(case, tmp_path):
         (("--against", "nobody"), "unknown policy 'nobody'"),
         (("--state", "1,2", "--states", "t.csv"), "either --state or --states"),
         (("--state", "1,one"), "'one'"),
-        (("--plot", "found.gif"), "no known ending"),
+        (("--plot", "found.gif"), "an unknown file ending"),
     ],
 )
 def test_bad_options_write_nothing(case, tmp_path, options, sentence, monkeypatch):
@@ -202,7 +202,7 @@ def test_bad_options_write_nothing(case, tmp_path, options, sentence, monkeypatc
 def test_a_model_without_moments_cannot_be_doubted(case, tmp_path):
     fit, policy = case
     fit.save(tmp_path / "model", moments=False)
-    with pytest.raises(InputError, match="keeps no moments"):
+    with pytest.raises(InputError, match="needs the moments of the log"):
         ivvi.sensitivity(policy, tmp_path / "model")
 
 
@@ -227,7 +227,7 @@ def test_without_doubt_the_gain_is_that_of_its_value(case, word):
 def test_a_model_of_moments_alone_is_told_the_other_rivals(case, tmp_path):
     fit, policy = case
     replace(fit, sample=None).save(tmp_path / "model")
-    with pytest.raises(InputError, match=r"behaviour policy is not known.*name other rivals"):
+    with pytest.raises(InputError, match=r"behaviour policy is unknown.*name other rivals"):
         ivvi.sensitivity(policy, tmp_path / "model", starts=[[2.0, 2.0]])
     policy.save(tmp_path / "policy")
     options = ("--model", tmp_path / "model", "--draws", 0, "--episodes", 8, "--start", "2,2")

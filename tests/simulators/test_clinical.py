@@ -99,7 +99,7 @@ def test_a_direct_effect_and_a_lasting_confounder_are_in_the_log():
         ("nicu", {"dim": 3}, "nicu has 2 states; a dimension of 3 does not apply"),
         ("nicu", {"setting": "III"}, "setting 'III' of nicu is unknown"),
         ("sepsis", {"dim": 2}, "sepsis has 4 states"),
-        ("sepsis", {"setting": "II"}, "sepsis has one setting, I"),
+        ("sepsis", {"setting": "II"}, "sepsis has only setting I"),
     ],
 )
 def test_clinics_that_do_not_exist_are_refused(name, settings, sentence):

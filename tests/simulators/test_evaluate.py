@@ -330,12 +330,15 @@ def test_act_quotes_names_with_commas(linear_model, tmp_path):
 @pytest.mark.parametrize(
     ("options", "fact"),
     [
-        (("--reward", REWARD), "give the actions in one way"),
+        (("--reward", REWARD), "give the actions in only one way"),
         (("--reward", REWARD, "--action-low", 1), "together"),
         (("--reward", REWARD, "--action-low", 1, "--action-high", -1), "[1, -1]"),
         (("--reward", REWARD, "--action-low", "a", "--action-high", 1), "--action-low 'a'"),
         (("--reward", "quadratc:weight=1", "--action-low", -1, "--action-high", 1), "quadratc"),
-        (("--reward", "learned", "--action-low", -1, "--action-high", 1), "fitted without one"),
+        (
+            ("--reward", "learned", "--action-low", -1, "--action-high", 1),
+            "fitted with a reward column",
+        ),
         (("--reward", REWARD, "--action-low", -1, "--action-high", 1, "--horizon", 0), "horizon"),
         (("--reward", REWARD, "--action-low", -1, "--action-high", 1, "--method", "mcp"), "'mpc'"),
     ],
@@ -353,8 +356,14 @@ def test_plans_that_are_refused(saved, tmp_path, options, fact):
         (("--state", "1,b"), "'b'"),
         (("--state", "1,nan"), "finite"),
         (("--state", "1,2", "--step", 1000), "the plan has the steps 0 to "),
-        (("--state", "1,2", "--out", "advice.txt"), "advice.txt has no known ending; .parquet, "),
-        (("--state", "1,2", "--out", "advice"), "advice has no known ending; .parquet, .csv"),
+        (
+            ("--state", "1,2", "--out", "advice.txt"),
+            "advice.txt has an unknown file ending; choose from .parquet, ",
+        ),
+        (
+            ("--state", "1,2", "--out", "advice"),
+            "advice has an unknown file ending; choose from .parquet, .csv",
+        ),
     ],
 )
 def test_states_that_are_refused(saved, options, fact):

@@ -256,7 +256,7 @@ def test_a_perfect_fit_leaves_one_value(d_a, confounded, moments_of):
         np.testing.assert_allclose(found.intervals[0], 2.0, rtol=1e-5)
     with pytest.raises(DataError, match="no likelihood ratio: the output is an exact function"):
         conditional_likelihood_ratio(reduced)
-    with pytest.raises(DataError, match="because something exogenous is in it; ask for ar"):
+    with pytest.raises(DataError, match="because it includes an exogenous feature; ask for ar"):
         conditional_likelihood_ratio(PartialledEffect.of(moments, "y0", {"a0": 1.0, "x0": 2.0}))
     still = PartialledEffect.of(moments_of(x, a, z, np.ones_like(y)), "y0", "a0")
     assert anderson_rubin(still).intervals == ((0.0, 0.0),)

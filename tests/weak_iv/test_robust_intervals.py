@@ -140,9 +140,9 @@ def test_no_interval_is_recommended_where_there_is_none_to_trust(tmp_path):
     verdict = fit.diagnostics.verdict
     assert (verdict.word, verdict.recommended) == ("weak", "none")
     assert fit.to_json()["recommended"] == "none"
-    assert "recommended       no interval of this table; `ivvi interval`" in fit.summary()
+    assert "recommended       no interval in this table; `ivvi interval`" in fit.summary()
     page = report(fit, tmp_path / "report.html").read_text()
-    assert "Report no interval of the table" in page
+    assert "Report no interval from the table" in page
     doubtful = replace(verdict, word="doubtful")
     assert "trust no interval" in doubtful.sentence
 
@@ -178,7 +178,7 @@ def test_of_many_effects_the_first_have_intervals():
     log = ivvi.make_env("linear", dim=6).collect(episodes=100, horizon=20, seed=1)
     robust = ivvi.estimate(log).robust_intervals
     assert len(robust.found) + len(robust.reasons) == 24
-    assert "of 36 effects the first 24" in robust.reason
+    assert "only 24 of 36 effects" in robust.reason
 
 
 COVERED = {  # first-stage t or F, endogeneity

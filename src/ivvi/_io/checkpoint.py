@@ -2,7 +2,7 @@
 
 A computation offers its state after each piece of work; the checkpoint writes it if the
 last write was long enough ago, first under a temporary name, so that at every moment a
-whole checkpoint is on the disk, or none. A run that is started again reads it and goes on.
+whole checkpoint is on the disk, or none. A run that is started again reads it and continues.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Checkpoint:
     path
         The file.
     every
-        Seconds between two writings; 0 writes whenever state is offered.
+        Seconds between two writes; 0 writes whenever a state is offered.
 
     Examples
     --------
@@ -41,9 +41,7 @@ class Checkpoint:
 
     def __init__(self, path: str | os.PathLike[str], every: float = 30.0) -> None:
         if not every >= 0:
-            raise InputError(
-                f"a checkpoint every {every:g} seconds is asked for; expected 0 or more"
-            )
+            raise InputError(f"the checkpoint interval is {every:g} seconds; expected 0 or more")
         self.path, self.every = Path(path), every
         self._key: dict[str, Any] = {}
         self._stages: dict[str, Saved] = {}
@@ -51,7 +49,7 @@ class Checkpoint:
 
     @property
     def exists(self) -> bool:
-        """Whether an earlier run has left something to go on from."""
+        """Whether an earlier run has left a state to continue from."""
         return self.path.exists()
 
     def open(self, key: Mapping[str, Any]) -> None:
@@ -65,7 +63,7 @@ class Checkpoint:
         for name, expected in self._key.items():
             if facts.get("key", {}).get(name) != expected:
                 raise FileError(
-                    f"{self.path} is the checkpoint of another run, whose {name} differ; remove "
+                    f"{self.path} is the checkpoint of another run with different {name}; remove "
                     "it or give another file"
                 )
         self._stages = {name: (of, unnest(name, arrays)) for name, of in facts["stages"].items()}

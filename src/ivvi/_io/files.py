@@ -5,8 +5,8 @@ end in "permission denied"; `atomic_file` and `atomic_folder` give a place to wr
 and move it to its final name only when the block ends without an exception; a folder is
 replaced in one step, by one run at a time (`ivvi._io.replacing`). A saved folder
 (`save_folder`) is `NAME.json` plus `NAME.npz`, no pickle, with a checksum over both, so
-that `load_folder` can tell a damaged or edited model from a sound one; `save_file` keeps
-the same in one file, for state that is written again and again.
+that `load_folder` can detect a damaged or edited model; `save_file` keeps the same in one file, for
+state that is written again and again.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from ivvi._io.signals import temporary
 from ivvi.errors import FileError
 
 UNREADABLE = (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile)
-"""What reading a damaged npz file raises."""
+"""Errors raised when a damaged npz file is read."""
 KEY = "IVVI_KEY"
 """Environment variable with the secret that saved folders are signed with, if it is set."""
 FORMAT = 1
 """Version of the saved folders; a folder of another version is refused."""
 LARGEST_SUM = 1e306
-"""Largest size of a saved number: sums of fourth powers of what a log may hold are below it."""
+"""Largest size of a saved number: sums of fourth powers of a log's values stay below it."""
 Saved = tuple[dict[str, Any], dict[str, np.ndarray]]
-"""What can be saved: JSON values, and arrays by name."""
+"""The contents of a saved file: JSON values, and arrays by name."""
 logger = logging.getLogger(__name__)
 
 
@@ -62,7 +62,7 @@ def checked_output(path: str | os.PathLike[str], *, force: bool = False) -> Path
             )
         parent = target.resolve().parent
         if not parent.is_dir():
-            raise FileError(f"{target} cannot be written: {parent} is not a folder that exists")
+            raise FileError(f"{target} cannot be written: {parent} is not an existing folder")
         # asking the file system is the only honest test of permission (and of long names)
         with tempfile.NamedTemporaryFile(dir=parent, prefix=temporary_prefix(target)):
             pass
@@ -213,7 +213,7 @@ def load_folder(path: str | os.PathLike[str], kind: str) -> Saved:
 
 
 def load_version(path: str | os.PathLike[str], kind: str) -> tuple[Saved, str]:
-    """Read a saved folder once; also return the checksum that tells this version from others."""
+    """Read a saved folder once; also return the checksum that identifies this version."""
     folder = Path(path)
     recover(folder)
     while True:
@@ -258,7 +258,7 @@ def _check_signature(folder: Path, signature: Any, checksum: str) -> None:
             f"{folder} is not signed, and {KEY} is set: save it again with {KEY} set, or unset it"
         )
     if not hmac.compare_digest(str(signature).encode(), _signature(key, checksum).encode()):
-        raise FileError(f"{folder} is signed with another key than {KEY}, or was altered")
+        raise FileError(f"{folder} is signed with a different key than {KEY}, or was altered")
 
 
 def _read_pair(folder: Path, kind: str) -> tuple[bytes, bytes]:
@@ -320,7 +320,7 @@ def load_file(path: str | os.PathLike[str], kind: str) -> Saved:
             arrays = _read_arrays(file)
         document = json.loads(arrays.pop(kind).tobytes())
     except (*UNREADABLE, KeyError, RecursionError) as error:
-        raise FileError(f"{path} is not a {kind} of ivvi, or it is damaged") from error
+        raise FileError(f"{path} is not a {kind} file of ivvi, or it is damaged") from error
     if document.get("format") != FORMAT:
         format_found = document.get("format")
         raise FileError(f"{path} has format {format_found!r}; this version of ivvi reads {FORMAT}")
@@ -397,8 +397,8 @@ def _check_version(folder: Path, target: Path, replaces: str | None) -> None:
     (described,) = folder.glob("*.json")
     if read_json(described).get("checksum") != replaces:
         raise FileError(
-            f"{target} was replaced by another run meanwhile and is left as that run wrote it; "
-            "run this command again"
+            f"{target} was replaced by another run in the meantime and is left as that run wrote "
+            "it; run this command again"
         )
 
 

@@ -21,7 +21,9 @@ def check_figure(path: str | os.PathLike[str] | None, *, force: bool) -> None:
         return
     checked_output(path, force=force)
     if Path(path).suffix.lstrip(".") not in FORMATS:
-        raise InputError(f"the figure {path} has no known ending; {', '.join(FORMATS)} are known")
+        raise InputError(
+            f"the figure {path} has an unknown file ending; choose from {', '.join(FORMATS)}"
+        )
 
 
 IV, LS, MUTED = "#1d6fb8", "#c1121f", "#8a8b8c"

@@ -141,7 +141,7 @@ def keep_programs() -> Callable[[], None] | None:
 
 
 def _is_whole(program: Path) -> bool:
-    """Tell whether a file was written to its end; of a zstd file only the header is checked."""
+    """Return whether a file was written to its end; of a zstd file only the header is checked."""
     try:
         packed = program.read_bytes()
         if not packed.startswith(b"\x28\xb5\x2f\xfd"):

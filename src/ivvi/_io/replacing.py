@@ -35,12 +35,12 @@ except ImportError:  # not on Windows, where the version that was read is compar
 WAIT = 600.0
 """Seconds to wait for another run that holds a folder."""
 PAUSE = 0.05
-"""Seconds between two looks at a lock that is taken."""
+"""Seconds between two attempts to take a lock."""
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
 UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM)
-"""What a file system answers that has no exchange."""
+"""Error codes of a file system that cannot exchange two names."""
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
-"""What a file system answers that has no locks."""
+"""Error codes of a file system without locks."""
 _HELD: ContextVar[frozenset[Path]] = ContextVar("held", default=frozenset())
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """What every result can do: be summarised, shown in a notebook, and, if a table, become a frame.
 
 The summary of a verb's result opens with a `Brief`, a few plain sentences; statistics follow below.
-`Compact` is for what holds arrays and is no result: its `repr` is one line too.
+`Compact` is for other classes that hold arrays: their `repr` is one line too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WIDTH = 78
 FIRST = 13
 """Width of the labels before the sentences."""
 LONGEST_REPR, LONGEST_FIELD = 160, 40
-"""Letters of a `repr`, and of one of the fields in it."""
+"""Most characters of a `repr`, and of one field in it."""
 JUDGED = {
     "strong": "Good enough",
     "doubtful": "Doubtful",
@@ -36,13 +36,13 @@ JUDGED = {
     "contradictory": "Contradictory",
     "not identified": "Not enough: it leaves effects undetermined",
 }
-"""What a word of the verdict means for somebody who wants to act."""
+"""What each verdict means for a reader who wants to act on it."""
 UNTRUSTED = {
     "weak": "an instrument that is too weak",
     "contradictory": "instruments that contradict each other",
     "not identified": "an instrument that leaves effects undetermined",
 }
-"""Verdicts on which nobody should act, and what an answer then rests on."""
+"""Verdicts that nobody should act on, and what the answer then rests on."""
 
 
 class Result:
@@ -107,7 +107,7 @@ class TableResult(Result):
         return {"rows": json_records(self.records())}
 
     def _repr_html_(self) -> str:
-        whole = f"<details><summary>all of it</summary><pre>{html.escape(self.summary())}</pre>"
+        whole = f"<details><summary>full summary</summary><pre>{html.escape(self.summary())}</pre>"
         return brief_html(self) + html_table(self.records()) + whole + "</details>"
 
 

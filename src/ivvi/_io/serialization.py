@@ -174,4 +174,4 @@ def _member(members: tuple[Any, ...], data: Any) -> Any:
     for one in types_allowed:
         if type_of_data in (one, typing.get_origin(one)):
             return one
-    raise TypeError(f"{data!r} is of none of {members}")
+    raise TypeError(f"{data!r} is none of {members}")

@@ -113,7 +113,7 @@ def _remove(path: Path) -> None:
 
 
 def _children() -> list[int]:
-    """Return the processes that this one has started, where the system tells."""
+    """Return the processes that this one has started, where the system reports them."""
     children: list[int] = []
     with contextlib.suppress(OSError, ValueError):
         for listed in Path(f"/proc/{os.getpid()}/task").glob("*/children"):

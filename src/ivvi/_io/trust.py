@@ -41,6 +41,6 @@ def check_trusted(path: object, module: str | None = None) -> None:
     if not any(f"{named}.".startswith(f"{trusted}.") for trusted in _TRUSTED.get()):
         package = named.partition(".")[0]
         raise TrustError(
-            f"would import {str(path)!r}, which runs code of {named}; if you trust it, load it "
+            f"would import {str(path)!r}, which runs code from {named}; if you trust it, load it "
             f"with trust=({package!r},), or --trust {package}"
         )

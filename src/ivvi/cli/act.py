@@ -16,7 +16,7 @@ from ivvi.errors import InputError
 
 ENDINGS = (".parquet", ".csv")
 DRAWS = 200
-"""Models that the log allows, for which `--model` plans again."""
+"""Number of models drawn from the log's uncertainty in which `--model` plans again."""
 
 
 def act(  # noqa: PLR0913
@@ -35,20 +35,18 @@ def act(  # noqa: PLR0913
     ] = None,
     model: Annotated[
         Path | None,
-        typer.Option(
-            help="The fitted model; also shows how firmly the log recommends each action."
-        ),
+        typer.Option(help="The fitted model; also show how firmly the log recommends each action."),
     ] = None,
     stdin: Annotated[
         bool,
         typer.Option(
             "--stdin",
-            help="Serve: read a state per line of JSON, write an action per line of JSON.",
+            help="Serve: read one state per line as JSON, write one action per line as JSON.",
         ),
     ] = False,
     unseen: Annotated[
         str | None,
-        typer.Option(help="Level to use for levels that are not in the log, such as other."),
+        typer.Option(help="Level that replaces levels not in the log, such as other."),
     ] = None,
     step: Annotated[
         int | None, typer.Option(help="Step of the episode; the first is 0. [default: 0]")
@@ -125,7 +123,9 @@ def _check_out(out: Path | None, *, force: bool) -> None:
 
     if out is not None:
         if out.suffix not in ENDINGS:
-            raise InputError(f"--out {out} has no known ending; {', '.join(ENDINGS)} are known")
+            raise InputError(
+                f"--out {out} has an unknown file ending; choose from {', '.join(ENDINGS)}"
+            )
         checked_output(out, force=force)
 
 
@@ -148,7 +148,7 @@ def _stability(policy: Any, fit: Any, x: Any, *, step: int, seed: int) -> Any:
 def _serve(folder: Path, trust: tuple[str, ...], unseen: str | None, excluded: list[Any]) -> None:
     """Answer lines of standard input on standard output until it ends."""
     if any(option is not None for option in excluded):
-        raise InputError("--stdin goes without --out, --model, --step and --json")
+        raise InputError("--stdin cannot be combined with --out, --model, --step or --json")
     from ivvi.planning.saved_policy import load_policy
     from ivvi.planning.serving import serve
 

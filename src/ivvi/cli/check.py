@@ -21,7 +21,7 @@ def check(  # noqa: PLR0913
     time: Annotated[
         str | None,
         typer.Option(
-            help="Column of numbers or dates; also check that effects are the same along it."
+            help="Column of numbers or dates; also check that effects are stable along it."
         ),
     ] = None,
     cluster: Annotated[

@@ -1,4 +1,4 @@
-"""`ivvi demo`: the whole story on an embedded default."""
+"""`ivvi demo`: the whole analysis on a simulated log."""
 
 from __future__ import annotations
 

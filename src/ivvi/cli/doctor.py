@@ -205,14 +205,15 @@ def _plan(results: dict[str, Any]) -> str:
         results["fit"].model, "quadratic:weight=0.05", (-1, 1), horizon=20, method="mpc"
     )
     results["policy"], action = policy, policy([10.0, 10.0]).tolist()
-    return "" if action == [1.0, 1.0] else f"it does {action}; expected [1.0, 1.0]"
+    return "" if action == [1.0, 1.0] else f"the policy chose {action}; expected [1.0, 1.0]"
 
 
 def _save(results: dict[str, Any]) -> str:
     """Save the policy and load it again."""
     results["policy"].save(results["folder"] / "policy")
     again = ivvi.load_policy(results["folder"] / "policy")
-    return "" if again([10.0, 10.0]).tolist() == [1.0, 1.0] else "it is not the same"
+    same = again([10.0, 10.0]).tolist() == [1.0, 1.0]
+    return "" if same else "the loaded policy differs from the saved one"
 
 
 STEPS: tuple[Callable[[dict[str, Any]], str], ...] = (_write, _estimate, _plan, _save)

@@ -68,7 +68,9 @@ def _values(text: str | None) -> dict[str, str]:
     for part in text.split(",") if text else ():
         name, _, value = part.partition("=")
         if not (name.strip() and value.strip()):
-            raise InputError(f"--at {text!r} has no value in {part!r}; age=60,ward=ICU is the form")
+            raise InputError(
+                f"--at {text!r} has no value in {part!r}; expected the form age=60,ward=ICU"
+            )
         values[name.strip()] = value.strip()
     return values
 

@@ -136,10 +136,10 @@ def fit(  # noqa: PLR0913
     errors: ErrorOptions,
     allow_unidentified: Unidentified = False,
     moments: Annotated[
-        Path | None, typer.Option(help="Fit to sums that `ivvi moments` wrote, not to a log.")
+        Path | None, typer.Option(help="Fit from sums that `ivvi moments` wrote, instead of a log.")
     ] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="File that lets a run continue after it was killed.")
+        Path | None, typer.Option(help="File from which a killed run continues.")
     ] = None,
     checkpoint_every: Annotated[
         float, typer.Option(help="Seconds between two checkpoints.")
@@ -161,12 +161,13 @@ def fit(  # noqa: PLR0913
         bool,
         typer.Option(
             "--difference",
-            help="Estimate from differences between steps: for confounders that last an episode.",
+            help="Estimate from differences between steps: for confounders that are fixed within "
+            "an episode.",
         ),
     ] = False,
     exogenous: Annotated[
         str | None,
-        typer.Option(help="With --difference, states that no noise affects, such as year dummies."),
+        typer.Option(help="With --difference, states without noise, such as year dummies."),
     ] = None,
     absorb: Absorb = None,
     half_panel: Annotated[
@@ -177,9 +178,7 @@ def fit(  # noqa: PLR0913
     ] = False,
     controls: Annotated[
         str | None,
-        typer.Option(
-            help="Columns whose influence a learner removes from all others first, such as 'x*'."
-        ),
+        typer.Option(help="Columns that a learner first partials out of all others, such as 'x*'."),
     ] = None,
     learner: Annotated[
         str | None,
@@ -206,14 +205,14 @@ def fit(  # noqa: PLR0913
     _check_outputs(out, json, report, checkpoint, force=force)
     se, chosen = errors.requested, method.chosen(seed)
     if (log is None) == (moments is None):
-        raise InputError("expected either a log or --moments, and not both")
+        raise InputError("give either a log or --moments, not both")
     if keep_episodes and without_moments:
         raise InputError("--keep-episodes and --without-moments exclude each other; expected one")
     if moments is None:
         logs = columns.open(str(log))
     else:
         for group in (columns, features):
-            why = "is for logs; moments have their own columns and features"
+            why = "is only for logs; moments have their own columns and features"
             refuse_given(group, why, context=shell)
         logs = _load_moments(moments, state, client, trusted(trust))
     with progress("reading", getattr(logs, "num_rows", None)) as bar:
@@ -271,7 +270,7 @@ def _load_moments(path: Path, checkpoint: Any, client: Any, trust: tuple[str, ..
     from ivvi.fitting import load_moments
 
     if checkpoint is not None:
-        raise InputError("--checkpoint is for logs; moments are read at once")
+        raise InputError("--checkpoint is only for logs; moments are read at once")
     if client is not None:
-        raise InputError("--scheduler and --workers are for logs; moments are read at once")
+        raise InputError("--scheduler and --workers are only for logs; moments are read at once")
     return load_moments(path, trust=trust)

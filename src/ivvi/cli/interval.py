@@ -1,4 +1,4 @@
-"""`ivvi interval`: a confidence set of one effect that a weak instrument cannot spoil."""
+"""`ivvi interval`: a confidence set for one effect that is valid with a weak instrument."""
 
 from __future__ import annotations
 
@@ -95,6 +95,7 @@ def parse_combination(text: str) -> str | dict[str, float]:
             weights[name.strip()] = float(number)
         except ValueError:
             raise InputError(
-                f"the combination {text!r} has no number after {name!r}; a0:1,a1:-0.5 is the form"
+                f"the combination {text!r} has no number after {name!r}; expected the form "
+                "a0:1,a1:-0.5"
             ) from None
     return weights

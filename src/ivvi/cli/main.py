@@ -54,35 +54,35 @@ COMPILING = (
     *("demo", "simulate", "fit", "interval", "plan", "act", "evaluate", "value", "sensitivity"),
     *("reproduce", "report"),
 )
-"""Verbs that may compile programs, which are kept for the next command."""
+"""Verbs that may compile programs, which are cached for the next command."""
 WITHOUT_JAX = {"fit", "interval", "report"}
-"""Verbs of these that mostly do not."""
+"""Those of these verbs that mostly do not compile."""
 ROOM, ROOM_FOR_JAX, PLENTY = 5 << 27, 5 << 29, 1 << 32
 """Bytes of address space without which libraries end the process, or wait without end, when they
 are loaded; with less than plenty OpenBLAS gets one thread, each of which takes its own share."""
 SHORT = {
-    "demo": "The whole story on a simulated log, with a report.",
+    "demo": "Run the whole analysis on a simulated log, with a report.",
     "simulate": "Write a log of a simulated world with a hidden confounder.",
     "diagnose": "Is the instrument strong, and is the log confounded?",
     "check": "Does the order of rows cast doubt on the instrument?",
     "fit": "Estimate what the actions do, and save it as a model.",
-    "effect": "How an effect changes with a state, and for whom it helps.",
-    "respond": "How long an effect lasts, and does the model say the same?",
-    "interval": "An interval of one effect that a weak instrument cannot spoil.",
+    "effect": "How does an effect change with a state, and whom does it help?",
+    "respond": "How long does an effect last, and does the model agree?",
+    "interval": "A confidence set for one effect, valid with a weak instrument.",
     "update": "Add new rows to a model, without the old ones.",
     "moments": "Write the sums of a log, to share instead of its rows.",
     "merge": "Add up sums, as if all their rows were one log.",
     "table": "Print fits side by side, for a paper or a slide.",
     "plan": "Find the best actions in an estimated model.",
-    "act": "Ask a policy what to do in a state, or in each of a table.",
+    "act": "Ask a policy what to do in one state or a table of states.",
     "evaluate": "Run policies in a simulated world, under the same noise.",
     "value": "What is a policy worth, by the log alone?",
     "sensitivity": "How invalid may the instrument be before the answer changes?",
-    "reproduce": "Compute the paper's tables and figures again.",
+    "reproduce": "Reproduce the paper's tables and figures.",
     "report": "Write one HTML file that shows a fit, a policy, its value.",
     "doctor": "Show versions, and check that everything works here.",
 }
-"""What `ivvi --help` says of a verb: a line that is not cut at 80 columns."""
+"""What `ivvi --help` says about a verb, short enough for a line of 80 columns."""
 for verb in VERBS:
     short = SHORT.get(verb.__name__)
     if verb is reproduce:

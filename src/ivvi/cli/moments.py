@@ -40,7 +40,7 @@ def moments(  # noqa: PLR0913
         typer.Option(help="Take columns and features from this moments file or model."),
     ] = None,
     by_episode: Annotated[
-        bool, typer.Option("--by-episode", help="Keep the sums of each episode too.")
+        bool, typer.Option("--by-episode", help="Also keep the sums of each episode.")
     ] = False,
     seed: Seed = 0,
     trust: Trust = "",
@@ -60,7 +60,7 @@ def moments(  # noqa: PLR0913
         make = _summing(logs, features.both, seed, quiet=json == "-")
     else:
         for group in (columns, features):
-            why = "is taken from --like; expected one of both"
+            why = "is already taken from --like; remove one of the two"
             refuse_given(group, why, ("drop_missing",), shell)
         other = load_moments(like, trust=trusted(trust))
         logs = open_like(log, other.roles, drop_missing=columns.drop_missing)
@@ -117,8 +117,8 @@ def _finish(shard: Any, out: Path, json: str | None, *, force: bool) -> None:
     design, n = shard.moments.design, shard.moments.n
     if shard.is_revealing:
         warn(
-            f"{n:,} rows for {design.width} columns are few: the sums say much about single "
-            "rows; share them as you would share the rows"
+            f"{n:,} rows for {design.width} columns are few: the sums reveal much about single "
+            "rows; treat them as confidentially as the rows"
         )
     if shard.moments.episodes is not None:
         warn("the sums of each episode reveal much about single episodes; share them with care")

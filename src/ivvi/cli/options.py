@@ -1,8 +1,8 @@
 """Options that several commands share, one by one and in groups.
 
-An argument of a verb may be a group: a dataclass whose fields are options. Typer knows single
-options only; `as_command` gives it the fields of a group in the group's place, and the verb the
-group again. It also adds ``--verbose``.
+An argument of a verb may be a group: a dataclass whose fields are options. Typer knows only single
+options; `as_command` passes it the fields of a group, and hands the verb the group again. It also
+adds ``--verbose``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Json = Annotated[str | None, typer.Option("--json", help="Write JSON to this fil
 Force = Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
 OUTPUT_OPTIONS = ("json", "force", "report")
-"""Options that change where results go, not what they are."""
+"""Options that change where results are written, not the results."""
 SOURCES = "Parquet (file, folder, glob), CSV, Arrow, or minari:NAME."
 Source = Annotated[str, typer.Argument(help=SOURCES)]
 SourceOrModel = Annotated[
@@ -127,7 +127,7 @@ def refuse_given(
 
 @dataclass(frozen=True, slots=True)
 class ColumnOptions:
-    """Which columns of a log are what."""
+    """The roles of the columns of a log."""
 
     state: Annotated[
         str | None, typer.Option(help="State columns: names, globs (x*) or ranges (x0:x4).")
@@ -163,17 +163,15 @@ class ColumnOptions:
     ] = None
     context: Annotated[
         str,
-        typer.Option(
-            help="Columns that are used for prediction but not predicted themselves (age, ward)."
-        ),
+        typer.Option(help="Columns used for prediction but not predicted themselves (age, ward)."),
     ] = ""
     categorical: Annotated[
-        str, typer.Option(help="Columns of numbers that are categories; text columns always are.")
+        str, typer.Option(help="Numeric columns that are categories; text columns always are.")
     ] = ""
     lags: Annotated[
         int,
         typer.Option(
-            help="Number of earlier rows whose states and actions are added to the state."
+            help="Number of lags: earlier rows whose states and actions are added to the state."
         ),
     ] = 0
     lag_padding: Annotated[
@@ -219,9 +217,7 @@ class ColumnOptions:
         ),
     ] = "probability"
     where: Where = None
-    missing: Annotated[
-        str, typer.Option(help="Values that stand for missing ones, such as -9,999.")
-    ] = ""
+    missing: Annotated[str, typer.Option(help="Values that mean missing, such as -9,999.")] = ""
     drop_missing: DropMissing = False
 
     def open(self, log: str) -> Any:

@@ -51,8 +51,8 @@ def plan(  # noqa: PLR0913
     horizon: Annotated[
         int | None,
         typer.Option(
-            help="Steps of an episode. [default: the usual length of the log's episodes; 100 if it "
-            "is not known]"
+            help="Steps per episode. [default: the usual length of the log's episodes; 100 if "
+            "unknown]"
         ),
     ] = None,
     discount: Annotated[float, typer.Option(help="Weight of each later step, in (0, 1].")] = 1.0,
@@ -73,7 +73,7 @@ def plan(  # noqa: PLR0913
     method: Annotated[
         str,
         typer.Option(
-            help="auto (tries all that suit, keeps the best), mpc, value-iteration or spede."
+            help="auto (tries all that apply and keeps the best), mpc, value-iteration or spede."
         ),
     ] = "auto",
     budget: Annotated[
@@ -87,7 +87,7 @@ def plan(  # noqa: PLR0913
     ] = None,
     temperature: Annotated[
         float,
-        typer.Option(help="For mpc: softness of the plan, in units of the reward."),
+        typer.Option(help="For mpc: temperature of a soft plan, in units of the reward."),
     ] = 0.0,
     caution: Annotated[
         float,
@@ -98,7 +98,8 @@ def plan(  # noqa: PLR0913
     abstain: Annotated[
         float | None,
         typer.Option(
-            help="Use the fallback outside the region with this share of the log, such as 0.99."
+            help="Use the fallback outside the region that holds this share of the log, such as "
+            "0.99."
         ),
     ] = None,
     fallback: Annotated[
@@ -131,7 +132,7 @@ def plan(  # noqa: PLR0913
     dynamics = getattr(fit, "model", fit)  # a folder may hold the dynamics alone
     actions = _actions(dynamics, action_low, action_high, action_set, binary=binary)
     if budget is not None and method != "auto":
-        raise InputError(f"--budget is for auto; the method is {method}")
+        raise InputError(f"--budget is only for auto; the method is {method}")
     settings: dict[str, Any] = {"lookahead": lookahead} if lookahead is not None else {}
     settings |= {"temperature": temperature} if temperature else {}
     settings |= {"budget": budget} if budget is not None else {}
@@ -194,12 +195,12 @@ def _actions(
         return None
     if box + (table is not None) + binary != 1:
         raise InputError(
-            "give the actions in one way: --action-low and --action-high, --action-set, or "
+            "give the actions in only one way: --action-low and --action-high, --action-set, or "
             "--action-binary"
         )
     if binary and exclusive_actions(model):
         raise InputError(
-            "--action-binary is given, but the levels of a category exclude each other"
+            "--action-binary cannot be used: the levels of a category exclude each other"
         )
     if binary:
         return Actions.binary(len(model.action))

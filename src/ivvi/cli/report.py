@@ -30,7 +30,7 @@ def report(
         Path | None, typer.Option(help="Also show this policy, which was planned with the model.")
     ] = None,
     value: Annotated[
-        Path | None, typer.Option(help="Also show its worth, as written by `ivvi value --json`.")
+        Path | None, typer.Option(help="Also show its value, as written by `ivvi value --json`.")
     ] = None,
     trust: Trust = "",
     json: Json = None,
@@ -44,7 +44,7 @@ def report(
     check_page(target, force=force)
     check_json_target(json, force=force, out=target)
     if kind != "model" and (policy or value):
-        raise InputError(f"--policy and --value are for models; {folder} is a {kind}")
+        raise InputError(f"--policy and --value are only for models; {folder} is a {kind}")
     if kind == "model":
         page = _of_model(folder, policy, value, trusted(trust))
     else:
@@ -66,7 +66,7 @@ def _kind(folder: Path) -> str:
     if (folder / "policy.json").is_file():
         raise InputError(f"{folder} is a policy; name its model, and the policy with --policy")
     if not folder.is_dir():
-        raise FileError(f"{folder} is not a folder that exists")
+        raise FileError(f"{folder} is not an existing folder")
     raise FileError(
         f"{folder} holds nothing to report; expected a saved model, a demo or a reproduction"
     )

@@ -1,4 +1,4 @@
-"""`ivvi reproduce`: hands its words to the package `ivvi_reproduction`, where it is installed."""
+"""`ivvi reproduce`: passes its arguments to the package `ivvi_reproduction`, if installed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ivvi.errors import InputError
 
 PACKAGE = "ivvi_reproduction"
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-"""Settings of a command that leaves options, even ``--help``, to another."""
+"""Settings of a command that passes all options, even ``--help``, to another program."""
 
 
 def reproduce(context: typer.Context) -> None:

@@ -1,4 +1,4 @@
-"""`ivvi respond`: how long an effect lasts, and whether the model says the same."""
+"""`ivvi respond`: how long an effect lasts, and whether the model agrees."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def respond(  # noqa: PLR0913
     later: Annotated[
         str,
         typer.Option(
-            help="Later actions are held (fixed), or follow (react to the state, as in the log).",
+            help="Later actions are held (fixed) or follow (react to the state, as in the log).",
             autocompletion=words("held", "follow"),
         ),
     ] = "held",
@@ -49,7 +49,7 @@ def respond(  # noqa: PLR0913
     json: Json = None,
     force: Force = False,
 ) -> None:
-    """Show how long an action's effect lasts, with bands, beside what the fitted model implies."""
+    """Show how long an action's effect lasts, with bands, and what the fitted model implies."""
     from ivvi._io.plotting import check_figure
     from ivvi.fitting.impulse_response.respond import respond as find_response
 
@@ -58,7 +58,7 @@ def respond(  # noqa: PLR0913
     logs = columns.open(log)
     actions = logs.roles.action
     if of is None and len(actions) > 1:
-        raise InputError(f"there are {len(actions)} actions; name the one that is moved with --of")
+        raise InputError(f"there are {len(actions)} actions; choose one with --of")
     with progress("reading", logs.num_rows) as bar:
         result = find_response(
             logs,

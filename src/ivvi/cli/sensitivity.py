@@ -74,7 +74,7 @@ def sensitivity(  # noqa: PLR0913
     fit, rows = load_fit(model, trust=trusted(trust)), None
     if log is not None:
         rows = open_like(log, fit.roles, drop_missing=fit.counts.missing > 0)
-    with progress("doubting", None) as bar:
+    with progress("sensitivity analysis", None) as bar:
         result = analyse(
             loaded,
             fit,

@@ -45,7 +45,7 @@ def simulate(  # noqa: PLR0913
     from ivvi.simulators.ratings import download as fetch
 
     if out.suffix not in ("", ".parquet"):
-        raise InputError(f"--out {out} has no known ending; expected .parquet")
+        raise InputError(f"--out {out} has an unknown file ending; expected .parquet")
     checked_output(out, force=force)
     check_json_target(json, force=force, out=out)
     if download is not None:

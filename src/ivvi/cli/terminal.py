@@ -25,24 +25,24 @@ from ivvi._io.signals import end_on_signals
 from ivvi.errors import FileError, InputError, IvviWarning
 
 BAD_NAMES = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENOENT)
-"""What the system says of a path that cannot be meant."""
+"""System error codes for a path that cannot be right."""
 MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-"""What the system says when it fails itself."""
+"""System error codes for failures of the system itself."""
 NO_ROOM = ("failed to map segment", "cannot allocate memory")
-"""What the loader says of a library that does not fit into memory."""
+"""Messages of the loader when a library does not fit into memory."""
 BEAT = 30.0
-"""Seconds between two lines that say that a command still works, where no bar can be shown."""
+"""Seconds between two progress lines, where no progress bar can be shown."""
 LONGEST_WORD = 300
-"""Letters up to which a word, such as a path, is printed in full."""
+"""Most characters of a word, such as a path, that are printed in full."""
 OPTIONAL = ("jax", "gymnasium", "matplotlib", "jinja2")
 """Libraries without which diagnose, check, fit and interval still work."""
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
-"""Base of all complaints about options; Typer brings its own, or click's, by version."""
+"""Base class of errors about options: Typer's own or click's, depending on its version."""
 
 
 @contextlib.contextmanager
 def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show a bar that counts rows on standard error; a line every 30 s if that is no terminal.
+    """Show a bar that counts rows on standard error; a line every 30 s if that is not a terminal.
 
     `total` are the rows of one pass; the count begins anew with the next pass over them.
     """
@@ -163,7 +163,7 @@ def program_name() -> str:
 
 
 def peak_memory() -> str:
-    """Return the most memory that the process has had, in words, where the system tells."""
+    """Return the most memory that the process has had, in words, where the system reports it."""
     try:
         import resource
     except ImportError:  # not on Windows
@@ -206,7 +206,7 @@ def _complain(sentence: str) -> None:
 def check_json_target(
     target: str | None, *, force: bool, out: Path | None = None, checkpoint: Path | None = None
 ) -> None:
-    """Refuse a JSON file that cannot be written beside other outputs, before the work starts."""
+    """Refuse a JSON file that clashes with other outputs, before the work starts."""
     from ivvi._io.files import checked_file  # imports NumPy
 
     if target is None or target == "-":
@@ -214,13 +214,13 @@ def check_json_target(
     checked_file(target, force=force)
     for option, other in (("--out", out), ("--checkpoint", checkpoint)):
         if other is not None and Path(target).resolve() == other.resolve():
-            raise FileError(f"{option} and --json are both {target}; expected two names")
+            raise FileError(f"{option} and --json both name {target}; give two different files")
 
 
 def emit_json(value: Any, target: str | None, *, force: bool, **more: Any) -> None:
     """Write JSON values to the file `target`, to standard output for ``-``, nowhere for None.
 
-    Of a result those of its `to_json`, which is not called for nothing; `more` comes beside them.
+    For a result, its `to_json` is called, but only if needed; `more` is added to the values.
     """
     from ivvi._io.files import write_json
 
@@ -285,7 +285,7 @@ def _open_streams() -> None:
 
 
 def _is_machine(cause: BaseException | None) -> bool:
-    """Tell whether the machine failed, and not the input: a full disk, a broken one."""
+    """Return whether the machine failed, and not the input: a full disk, a broken one."""
     if isinstance(cause, OSError) and cause.errno in MACHINE:
         return True
     return cause is not None and "No space left on device" in str(cause)

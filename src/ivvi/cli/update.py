@@ -64,6 +64,6 @@ def update(  # noqa: PLR0913
         warn(text)
     say(updated.summary(warnings=False), quiet=json == "-")
     added = updated.moments.n - fit.moments.n
-    sums = "" if updated.sample is not None else " (a model of sums: no rows of it are kept)"
+    sums = "" if updated.sample is not None else " (a model fitted from sums keeps no rows)"
     say(f"{added:,} transitions added{sums}; model saved in {target}", quiet=json == "-")
     emit_json(updated, json, force=force, added=added)

@@ -28,7 +28,7 @@ T = TypeVar("T")
 REFUTED, MATTERS = 1e-3, 0.01
 """Instruments contradict each other where over-identification is rejected at this level and so much
 of what they explain of an output bypasses the actions: about a tenth of the effect."""
-UNADJUSTED = "the errors are taken as homoskedastic, for which {} is the same"
+UNADJUSTED = "the errors are assumed homoskedastic, and then {} is the same"
 
 
 def diagnose(
@@ -60,7 +60,7 @@ def diagnose(
     critical = {kind: row for kind, row in values.items() if row is not None}
     if not critical:
         panel.reasons["stock_yogo"] = (
-            f"none are tabulated for {m} endogenous features and {q} instruments"
+            f"not tabulated for {m} endogenous features and {q} instruments"
         )
     name, f = "the Cragg-Donald F", donald
     if rank_test is not None:
@@ -147,7 +147,7 @@ class _Panel:
 
     def _validity(self, suspects: Sequence[str]) -> dict[str, Tests | None]:
         moments, over = self.moments, self._scores("exact")
-        just = "just identified: as many instruments as features, nothing is left to test"
+        just = "just identified: as many instruments as features, so nothing is left to test"
         tests: dict[str, Tests | None] = {
             "sargan": self._or("sargan", overidentification.sargan(moments, self.exact), just),
             "basmann": self._or("basmann", overidentification.basmann(moments, self.exact), just),

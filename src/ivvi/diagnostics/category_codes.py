@@ -1,7 +1,7 @@
 """Is a state of whole numbers an amount, or the code of a category that was read as one?
 
-A hospital's number is no amount: linear features give the fifth hospital five times the effect of
-the first. The rows show it where the mean of an outcome or an action, given the other states and
+A hospital's number is not an amount: linear features give the fifth hospital five times the effect
+of the first. The rows show it where the mean of an outcome or an action, given the other states and
 the instruments, differs between the numbers in a way that no line follows. With e the residuals of
 a regression on [1, x, z] and D the indicators of all values but two, less their regression on the
 same, the scores of clusters g,
@@ -9,8 +9,8 @@ same, the scores of clusters g,
     s_g = sum of D_i e_i over the rows i of g,
 
 have mean zero if the mean is linear in the number; S' (sum_g s_g s_g')^-1 S is compared with
-Hotelling's law. Counts, ages and ordered scores are amounts: the line must also miss a good part
-of what lies between their means.
+Hotelling's law. Counts, ages and ordered scores are amounts: the line must also miss a good part of
+the variation between their means.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from ivvi.logs import Batch, Roles
 LEVEL = 1e-4
 """The p-value, adjusted for the number of pairs of columns, below which there is a warning."""
 MISSED = 0.25
-"""Share of what lies between the means of the numbers that a line must miss."""
+"""Share of the variation between the numbers' means that a line must miss."""
 MATTERS = 0.01
-"""Share of the residual variance that it must be."""
+"""Share of the residual variance that this must be."""
 FEWEST_VALUES, MOST_VALUES = 3, 20
 FEWEST_ROWS, MOST_ROWS = 100, 10_000
 ROWS_PER_VALUE = 5
 CLUSTERS_TO_SPARE = 10
-"""Clusters beyond the number of indicators that the test needs."""
+"""Number of clusters that the test needs beyond the number of indicators."""
 MOST_REGRESSORS = 200
 
 
@@ -51,7 +51,7 @@ class CategoryCode:
         """What to know, and what to do."""
         return (
             f"{self.state} has {self.values} whole-number values, and the mean of {self.of} is far "
-            f"from linear in them (p = {self.p_value:.1g}): if they are codes and no amounts, say "
+            f"from linear in them (p = {self.p_value:.1g}): if they are codes and not amounts, use "
             f"--categorical {self.state} (categorical={self.state!r})"
         )
 
@@ -93,7 +93,7 @@ def _groups(rows: Batch) -> np.ndarray:
 
 
 def _is_code_like(x: Floats) -> bool:
-    """Tell whether a column holds a few whole numbers, each several times."""
+    """Return whether a column holds a few whole numbers, each several times."""
     if not (x == np.round(x)).all():
         return False
     counts = np.unique(x, return_counts=True)[1]

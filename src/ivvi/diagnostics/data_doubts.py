@@ -1,6 +1,6 @@
 """What the rows of a log make one doubt: states known too late, codes, gaps of steps, copies.
 
-Each doubt is a sentence that names the column, what was seen, and the remedy.
+Each is a sentence that names the column, what was found, and the remedy.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from ivvi.logs import Batch, Counts, Log, Roles
 from ivvi.logs.missing_codes import missing_codes
 
 MOST = 3
-"""Columns that are named for one kind of doubt."""
+"""Most columns that one kind of warning names."""
 MOST_ROWS = 8192
-"""Rows that are looked at."""
+"""Most rows that are looked at."""
 MANY_GAPS = 0.05
 """Share of the rows with a later one in their episode whose next step is not the next number."""
 MANY_COPIES = 0.01
 """Share of rows that are copies of another."""
 CONTINUOUS = 0.9
-"""Values per different row that one column must have for copies to be no chance."""
+"""Values per distinct row that some column must have for copies not to be chance."""
 
 
 def data_doubts(log: Log, head: Batch, counts: Counts, *, linear: bool) -> tuple[str, ...]:

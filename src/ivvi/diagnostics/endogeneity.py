@@ -1,7 +1,7 @@
-"""Is there confounding at all? If not, least squares would do, and do better.
+"""Is there confounding at all? If not, least squares suffices and is more precise.
 
-The first stages' residuals hold what the instruments do not explain of the actions. If
-they say something about the outputs beyond phi, the actions are confounded.
+The first stages' residuals hold what the instruments do not explain of the actions. If they predict
+the outputs beyond phi, the actions are confounded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ivvi.estimators.whitening import Whitened, orthonormal, whiten
 from ivvi.features.design import Floats
 from ivvi.moments import Moments, remembered
 
-NULL = "the actions are not confounded (least squares would do)"
+NULL = "the actions are not confounded (least squares would suffice)"
 
 
 @dataclass(frozen=True, slots=True)

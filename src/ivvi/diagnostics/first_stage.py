@@ -33,8 +33,8 @@ class FirstStage(Compact):
     robust_f
         The same test under the standard errors asked for.
     conditional_f
-        Sanderson and Windmeijer's: what the instruments say about this feature once they
-        have been used for the others.
+        Sanderson and Windmeijer's: what the instruments explain of this feature once they have been
+        used for the others.
     robust_conditional_f
         The same under the standard errors asked for.
     reasons
@@ -184,7 +184,7 @@ def _conditional(
     m, q = len(parts.names), parts.count
     scale = np.linalg.norm(parts.X, axis=0)
     if q < m or (scale == 0).any():
-        few = f"{q} instruments cannot tell {m} endogenous features apart"
+        few = f"{q} instruments cannot separate {m} endogenous features"
         return [few if q < m else "the exogenous features determine an action"] * 2
     X = parts.X / scale
     fitted = parts.basis.T @ X

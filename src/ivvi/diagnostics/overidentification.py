@@ -129,9 +129,8 @@ def difference(
         )
     if not lost:
         raise InputError(
-            f"the other instruments say all that {', '.join(suspects)} "
-            f"{'says' if len(suspects) == 1 else 'say'} (they are collinear), so nothing is "
-            "left to test"
+            f"{', '.join(suspects)} {'is' if len(suspects) == 1 else 'are'} collinear with the "
+            "other instruments, so nothing is left to test"
         )
     c = _output_moments(moments, space)
     if scored is None:
@@ -180,7 +179,7 @@ def check_suspects(design: Design, suspects: Sequence[str]) -> None:
     instruments = [name for name, column in columns if column not in design.shared]
     for name in suspects:
         if name not in instruments:
-            hint = nearest(name, instruments) or f"; {', '.join(instruments)} are the instruments"
+            hint = nearest(name, instruments) or f"; choose from {', '.join(instruments)}"
             raise InputError(f"{name!r} is not an instrument feature{hint}")
 
 
@@ -203,7 +202,7 @@ def ratio(part: Floats, whole: Floats) -> Floats:
 
 
 def noiseless(moments: Moments, omegas: Floats) -> NDArray[np.bool_]:
-    """Tell which outputs have scores, of variance omegas (d_y, r, r), that are rounding error."""
+    """Return which outputs have scores, of variance omegas (d_y, r, r), that are rounding error."""
     size = np.abs(np.einsum("jii->j", omegas)) / omegas.shape[1]
     return exactly_fitted(moments, size)
 

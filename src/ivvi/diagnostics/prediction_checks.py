@@ -9,8 +9,8 @@ the fold the squared error of the fit is compared with that of the rest's mean, 
 
 With the true effects, the first is at most that of a constant, however strong the confounding.
 The second is not: confounding may hide an effect, so that the truth itself is further from what
-happened than the mean is. So it counts only where linear features do much better: then weights
-that cancel where they were fitted, and nowhere else, are to blame.
+happened than the mean is. So it counts only where linear features do much better: then the cause is
+weights that cancel where they were fitted, but nowhere else.
 
 *Values where outcomes were.* Fitted values of features that are too rich, or that the instruments
 move too little, leave the range of the outcome: their weights are large and cancel only on average.
@@ -35,7 +35,7 @@ from ivvi.moments import Moments
 
 FOLDS = 5
 MANY_ROWS = 500
-"""Rows per linear feature from which on no fold is predicted much worse than the rows fitted."""
+"""From this many rows per linear feature, no fold is predicted much worse than fitted rows."""
 FEWEST_ROWS, MOST_ROWS = 100, 8192
 """Fewest and most rows that are predicted; with fewer, the result is chance."""
 WORSE, FAR = 1.1, 1.5
@@ -60,7 +60,7 @@ class HeldOut:
     constant
         Of the mean of the other folds.
     varies
-        Outputs that are no constant up to rounding, (d_y,).
+        Outputs that are not constant up to rounding, (d_y,).
     """
 
     fit: Floats
@@ -108,8 +108,8 @@ def predicts_worse(method: Method, moments: Moments, head: Batch, roles: Roles) 
     if not is_smooth and errors.foresees_nothing.any():  # its first stage is penalised
         at = int(np.argmax(foreseen))
         return (
-            f"on episodes held out, what states and instruments predict of {outputs[at]} in this "
-            f"fit is worse than its mean: {foreseen[at]:.3g} times the squared error; use "
+            f"on held-out episodes, this fit predicts {outputs[at]} from states and instruments "
+            f"worse than its mean does: {foreseen[at]:.3g} times the squared error; use "
             "fewer or simpler features, or more rows"
         )
     worse, ratio = errors.worse(errors.fit), errors.ratio(errors.fit)
@@ -125,7 +125,7 @@ def predicts_worse(method: Method, moments: Moments, head: Batch, roles: Roles) 
         return ""
     at = int(np.argmax(np.where(worse, ratio, -1.0)))
     return (
-        f"on episodes held out, this fit predicts {outputs[at]} worse than its mean does: "
+        f"on held-out episodes, this fit predicts {outputs[at]} worse than its mean does: "
         f"{ratio[at]:.3g} times the squared error, where linear features have {simple[at]:.3g}; "
         "these are too rich for the instruments: use fewer or simpler ones, auto, or a penalty "
         "(the method ridge)"

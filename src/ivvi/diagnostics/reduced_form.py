@@ -2,8 +2,8 @@
 
     y = Pi psi(x, z) + noise,   Pi = C B^-1
 
-It needs no assumption about the action. An instrument that does not move the output here has
-nothing to say about the effect of the action either.
+It needs no assumption about the action. An instrument that does not move the output here is not
+informative about the effect of the action either.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _outputs(moments: Moments) -> Floats:
 
 
 def _free(moments: Moments, M: Floats) -> Any:
-    """Tell which coefficients collinear features of psi leave open, (d_psi,)."""
+    """Return which coefficients collinear features of psi leave open, (d_psi,)."""
     psi = list(moments.design.psi_columns)
     spread = np.sqrt(np.diag(moments.second)[psi])
     scaled = M * np.where(spread > 0, spread, 1.0)[:, None]

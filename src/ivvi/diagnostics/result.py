@@ -21,9 +21,9 @@ RECOMMENDED = {
     "wald": "Wald's intervals [95% conf.]",
     "wild": "the intervals of the wild bootstrap, not Wald's [95% conf.]",
     "robust": "the intervals that hold however weak the instrument, not Wald's [95% conf.]",
-    "none": "no interval of this table; `ivvi interval` searches for the set of one effect",
+    "none": "no interval in this table; `ivvi interval` computes the set of one effect",
 }
-SPREAD = "many instruments, each of them weak, are strong enough together for a jackknife"
+SPREAD = "many weak instruments are together strong enough for a jackknife"
 TITLES = {
     "sargan": "Sargan",
     "basmann": "Basmann",
@@ -38,14 +38,14 @@ NEXT = {
     "strong": "`ivvi check` looks for signs that the instrument is invalid; `ivvi fit` estimates "
     "the effects.",
     "doubtful": "`ivvi fit`, and report its robust intervals instead of the usual ones.",
-    "weak": "Look for a stronger instrument, or report the sets of `ivvi interval`: no estimate of "
-    "this log is reliable.",
+    "weak": "Look for a stronger instrument, or report the sets of `ivvi interval`: no estimate "
+    "from this log is reliable.",
     "contradictory": "Find the invalid instrument with `ivvi diagnose --suspect` and fit without "
     "it. If the effect may differ between people, fit with each instrument alone.",
     "not identified": "Add an instrument for each action, or drop what the instruments do not "
     "move (listed below).",
 }
-NO_INTERVAL = "Look for a stronger instrument; `ivvi interval` searches for the set of one effect."
+NO_INTERVAL = "Look for a stronger instrument; `ivvi interval` computes the set of one effect."
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -106,7 +106,7 @@ class Diagnostics(TableResult):
         elif s.rank_psi < s.d_psi:
             sentences.append(
                 f"collinear instrument features: {s.d_psi} columns of rank {s.rank_psi}; "
-                "the estimate does not suffer"
+                "this does not harm the estimate"
             )
         if self.verdict.word == "weak":
             sentences.append(
@@ -217,11 +217,11 @@ def panel_table(diagnostics: Diagnostics) -> str:
         lines.append(_critical("Stock-Yogo", kind, row.items()))
     if d.stock_yogo is None:
         lines.append(f"  Stock-Yogo critical values  - ({d.reasons['stock_yogo']})")
-    lines += ["", "VALIDITY: do the instruments touch the outcome through the actions alone?"]
+    lines += ["", "VALIDITY: do the instruments affect the outcome only through the actions?"]
     lines.append("-" * WIDTH)
     for name in ("sargan", "basmann", "hansen_j", "difference_in_sargan"):
         lines += _tests(d, name)
-    lines += ["", "CONFOUNDING: would least squares do?", "-" * WIDTH]
+    lines += ["", "CONFOUNDING: would least squares suffice?", "-" * WIDTH]
     for name in ("wu_hausman", "robust_wu_hausman", "durbin"):
         lines += _tests(d, name)
     return "\n".join(lines)
@@ -254,7 +254,7 @@ def diagnose_brief(d: Diagnostics) -> Brief:
 
 
 def over_identified(d: Diagnostics) -> str:
-    """Say that the test of over-identification rejects at 5%, which alone is no verdict."""
+    """Say that the test of over-identification rejects at 5%, which alone is not a verdict."""
     tests = d.by_output["hansen_j"] or d.by_output["sargan"]
     if not tests:
         return ""
@@ -280,7 +280,7 @@ def confounding_sentence(d: Diagnostics) -> str:
     """Say whether least squares and the instrument disagree, by Wu and Hausman's test."""
     tests = d.by_output["robust_wu_hausman"] or d.by_output["wu_hausman"]
     if tests is None:
-        return f"Not tested: {d.reasons.get('wu_hausman', 'there is nothing to compare')}."
+        return f"Not tested: {d.reasons.get('wu_hausman', 'there is nothing to compare with')}."
     ranked = sorted(zip(d.outputs, tests, strict=True), key=lambda pair: pair[1].p_value)
     p_value = min(1.0, len(ranked) * ranked[0][1].p_value)  # as many chances to be wrong
     if p_value < LEVEL:
@@ -317,7 +317,7 @@ def _strength(d: Diagnostics) -> list[str]:
 def _recommended(verdict: Verdict) -> str:
     """Say which interval to report."""
     if verdict.word == "contradictory":
-        return "no interval of this table: all of them take every instrument for valid"
+        return "no interval in this table: all of them assume that every instrument is valid"
     return RECOMMENDED[verdict.recommended]
 
 

@@ -31,7 +31,7 @@ class Statistic(Result):
     df
         Degrees of freedom: (numerator, denominator) for F, (k,) for chi-squared.
     null
-        The hypothesis that a small p-value speaks against.
+        The hypothesis that a small p-value rejects.
     """
 
     value: float
@@ -71,8 +71,8 @@ def quadratic(g: Floats, covariance: Floats, what: str) -> float:
     scale = np.sqrt(np.diag(covariance).clip(min=0))
     if not (scale > 0).all():
         raise SingularError(
-            f"the covariance of {what} has no variance in some direction, or a negative one (as "
-            "few two-way clusters can give)"
+            f"the covariance of {what} has zero or negative variance in some direction (as "
+            "can happen with few two-way clusters)"
         )
     values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
     if values[0] <= SINGULAR * values[-1]:

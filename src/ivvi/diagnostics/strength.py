@@ -33,8 +33,8 @@ class Strength:
     eigenvalues
         All eigenvalues of A^T B^+ A, ascending, (d_phi,).
     weakest
-        The eigenvector of mu_iv in words: the combination of features about which the
-        instruments say least, in the features' own units.
+        The eigenvector of mu_iv in words: the combination of features that the instruments explain
+        least, in the features' own units.
     mu_b
         Smallest eigenvalue of B.
     rank, d_phi
@@ -112,7 +112,7 @@ def explain_unidentified(moments: Moments, strength: Strength, roles: Roles) -> 
         named = _listed(same.unidentified)
         return (
             f"the features are collinear: {named} {'is' if len(same.null) == 1 else 'are'} 0, or "
-            "nearly 0, in every row, so no instrument can tell the effects of these columns apart; "
+            "nearly 0, in every row, so no instrument can separate the effects of these columns; "
             "leave one of them out, or ask for the minimum-norm solution with allow_unidentified "
             "(--allow-unidentified)"
         )
@@ -121,7 +121,7 @@ def explain_unidentified(moments: Moments, strength: Strength, roles: Roles) -> 
     because = f" ({'; '.join(causes)})" if causes else ""
     return (
         f"the instruments do not identify the dynamics: the rank of A is {strength.rank} where "
-        f"{strength.d_phi} is needed{because}, so the effect of {directions} is free; "
+        f"{strength.d_phi} is needed{because}, so the effect of {directions} is not identified; "
         "give other instruments, leave the column out, or ask for the minimum-norm solution "
         "with allow_unidentified (--allow-unidentified)"
     )

@@ -1,9 +1,9 @@
 """Was the outcome of a row recorded after its action? Then its next state is the wrong one.
 
 A panel row often holds this week's price and this week's sales. Read as a state that the action
-follows, sales look like something the price of their own row cannot have moved, and the effect
-of a price is looked for in next week's. The instrument shows it: drawn for this row's action, it
-says nothing about a state that was there before, given the row before. With r the residuals of
+follows, sales look like something the price of their own row cannot have moved, and the effect of a
+price is estimated on next week's sales. The instrument reveals it: drawn for this row's action, it
+is unrelated to an earlier state, given the row before. With r the residuals of
 regressions on the row before (state, action, instrument, their squares), the score
 
     u_t = r(z_t) r(x_t)
@@ -40,7 +40,7 @@ MATTERS = 0.01
 """Share of a state's variance, given the row before, that its own instrument must explain."""
 FEWEST_CLUSTERS = 20
 STRETCHES = 40
-"""Stretches that a log of fewer episodes is cut into."""
+"""Number of stretches that a log of fewer episodes is cut into."""
 FEWEST_STEPS = 8
 """Steps that are enough to be compared with each other."""
 FEWEST_ROWS = 100
@@ -62,9 +62,9 @@ class OwnRow:
         """What to know, and what to do."""
         return (
             f"{self.instrument} explains {self.share:.0%} of {self.state} in its own row, given "
-            f"the row before (p = {self.p_value:.1g}): if it was assigned by {self.state}, all is "
-            f"well; if {self.state} was recorded after the action of that row, it is an outcome "
-            "and not a state: say --seen after (seen='after'), or name what follows the action "
+            f"the row before (p = {self.p_value:.1g}): if it was assigned by {self.state}, this is "
+            f"fine; if {self.state} was recorded after the action of that row, it is an outcome "
+            "and not a state: use --seen after (seen='after'), or name what follows the action "
             "with --next-state (next_state=), and as states what was known before it"
         )
 
@@ -170,7 +170,7 @@ def _left(basis: Floats, V: Floats) -> Floats:
 
 
 def _moments(head: Batch, roles: Roles, steps: NDArray[Any]) -> NDArray[Any]:
-    """Return what tells rows of one time: their dates, where these are read, else their steps."""
+    """Return the time of each row: its date, where dates are read, or else its step."""
     if roles.dates in roles.cluster and len(head.clusters) == len(roles.cluster):
         return head.clusters[roles.cluster.index(str(roles.dates))]
     return steps

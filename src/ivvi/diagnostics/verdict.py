@@ -14,17 +14,18 @@ from ivvi.diagnostics.strength import Strength
 STRONG_F, WEAK_F = 10.0, 5.0
 """Staiger and Stock's rule of thumb, and half of it, where no critical value is tabulated."""
 MANY, ENOUGH_FOR_JACKKNIFE = 10, 4.14
-"""So many instruments bias two-stage least squares; and Mikusheva and Sun's (2022) critical value
+"""From this many instruments on two-stage least squares is biased; and Mikusheva and Sun's (2022)
+critical value
 of the jackknifed first stage, above which a jackknife's intervals hold."""
 MEANING = {
     "strong": "the instruments are strong: estimates and Wald's intervals can be trusted",
     "doubtful": "the instruments are doubtful: report the robust intervals instead of Wald's",
     "weak": "the instruments are weak: estimates and standard errors are unreliable",
-    "contradictory": "the instruments contradict each other: no interval of the estimate is to be "
+    "contradictory": "the instruments contradict each other: no interval of the estimate can be "
     "trusted",
     "not identified": "the instruments do not identify the dynamics",
 }
-"""What a word means for those who report or act on the estimate."""
+"""What each verdict means for those who report or act on the estimate."""
 NO_INTERVAL = "the instruments are doubtful: trust no interval of the estimate"
 """What doubtful means where there is no robust interval."""
 
@@ -36,9 +37,9 @@ class Verdict:
     `word` is empty where there is nothing to judge by, and the rule says why: nothing is
     endogenous, or an action is an exact function of the instruments. `recommended` is the
     interval of an action's effect to report, ``wald``, ``wild`` (in its place where the wild
-    bootstrap was asked for), ``robust`` or, where Wald's is not to be trusted and there is no
-    other, ``none``. `method` is the estimator to prefer where the first stage is spread over many
-    instruments, each of them weak: ``ujive``, or ``ijive`` after effects were absorbed.
+    bootstrap was asked for), ``robust`` or, where Wald's cannot be trusted and there is no other,
+    ``none``. `method` is the estimator to prefer where the first stage is spread over many weak
+    instruments: ``ujive``, or ``ijive`` after effects were absorbed.
     """
 
     word: str
@@ -101,7 +102,7 @@ def contradicted(verdict: Verdict, p_value: float) -> Verdict:
     """Return the verdict on instruments that the test of over-identification rejects."""
     reason = (
         f"over-identification is rejected with {p_words(p_value)}, so at least one is invalid, or "
-        "the effect differs between those whom they move"
+        "the effect differs between those whom they affect"
     )
     return replace(
         verdict, word="contradictory", rule=f"{reason}; {verdict.rule}", recommended="none"
@@ -114,7 +115,7 @@ def p_words(p_value: float) -> str:
 
 
 def spread_over_many(effective: EffectiveF, instruments: int) -> bool:
-    """Tell whether many instruments are weak one by one and strong enough together.
+    """Return whether many instruments are weak one by one and strong enough together.
 
     (F - 1) (K / 2)^1/2 is about the jackknifed first stage of Mikusheva and Sun (2022): the sum of
     squared first-stage coefficients, less what noise adds, in standard errors.

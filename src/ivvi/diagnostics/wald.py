@@ -73,11 +73,11 @@ def wald(estimate: Estimate, hypotheses: Any, target: Any = 0.0) -> Statistic:
     check_identified(estimate, restriction)
     q = len(restriction)
     if np.linalg.matrix_rank(restriction) < q:
-        raise InputError(f"the {q} restrictions repeat each other; expected independent ones")
+        raise InputError(f"the {q} restrictions are linearly dependent; expected independent ones")
     few = min((count for _, count in estimate.W_cov.clusters), default=q + 1)
     if q >= few:
         raise InputError(
-            f"{q} restrictions cannot be tested with {few} clusters; fewer are expected"
+            f"{q} restrictions cannot be tested with {few} clusters; expected fewer restrictions"
         )
     gap = restriction @ estimate.W.ravel() - target
     value = quadratic(gap, estimate.W_cov.of(restriction), "the restrictions")
@@ -92,7 +92,7 @@ def check_identified(estimate: Estimate, restriction: Floats) -> None:
     """Refuse combinations of W that the data do not identify."""
     if estimate.is_free(restriction.reshape(-1, estimate.W.shape[1])).any():
         words = " and ".join(estimate.unidentified)
-        raise InputError(f"the combination is not identified: {words} is free")
+        raise InputError(f"the combination is not identified, because {words} is not")
 
 
 def _parse(text: str, features: Sequence[str]) -> tuple[Floats, float]:
@@ -108,11 +108,11 @@ def _parse(text: str, features: Sequence[str]) -> tuple[Floats, float]:
                 continue
             name = "1" if word.lower() in ("const", "constant") else word
             if name not in features:
-                hint = nearest(word, features) or f"; {', '.join(features[:12])} are known"
+                hint = nearest(word, features) or f"; choose from {', '.join(features[:12])}"
                 raise InputError(f"{word!r} in {text.strip()!r} is not a feature{hint}")
             weights[features.index(name)] += sign * factor
     if not weights.any():
-        raise InputError(f"{text.strip()!r} is about no coefficient")
+        raise InputError(f"{text.strip()!r} names no coefficient")
     return weights, number
 
 

@@ -1,4 +1,4 @@
-"""The estimated world: its model, its next states, episodes in it, and it as an environment."""
+"""The estimated world: its model, next states, episodes, and a Gymnasium environment."""
 
 from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.saved_model import load_model

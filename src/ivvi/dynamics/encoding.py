@@ -1,4 +1,4 @@
-"""States as a user gives them, tables with the log's columns or arrays, as a model's arrays."""
+"""Turn states as a user gives them, a table or arrays, into the arrays of a model."""
 
 from __future__ import annotations
 
@@ -54,5 +54,7 @@ def state_numbers(states: Any, model: Dynamics) -> np.ndarray:
         raise InputError("a state holds values that are not finite numbers")
     if (np.abs(numbers) > LARGEST).any():
         largest = float(np.abs(numbers).max())
-        raise InputError(f"a state holds {largest:g} in size; expected at most {LARGEST:g}")
+        raise InputError(
+            f"a state holds a number of absolute value {largest:g}; expected at most {LARGEST:g}"
+        )
     return numbers

@@ -1,7 +1,7 @@
-"""What an episode's end pays: one amount for any end, or one for each kind of it.
+"""What the end of an episode pays: one amount for any end, or one for each kind.
 
-A log may tell kinds of end apart, such as death and discharge. The chance of each is an output of
-the model; besides, a user's function may say that a state ends the episode.
+A log may distinguish kinds of end, such as death and discharge. The chance of each is an output of
+the model; a user's function may also say that a state ends the episode.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def end_reward(reward: Any, kinds: Sequence[str], *, by_state: bool) -> EndRewar
             )
         return amount
     if not kinds or by_state:
-        why = "the ends that `terminal` finds have no names" if by_state else "no episode ends"
+        why = "the ends given by `terminal` have no names" if by_state else "no episode ends"
         other = "" if by_state else ", or a fit with terminal (--terminal COLUMN)"
         raise InputError(
             f"rewards are given for the ends {', '.join(map(str, reward))}, but in this model "
@@ -56,7 +56,7 @@ def end_reward(reward: Any, kinds: Sequence[str], *, by_state: bool) -> EndRewar
     if missing := [kind for kind in kinds if kind not in reward]:
         raise InputError(
             f"the reward of the end {missing[0]!r} is not given; expected one for each of "
-            f"{', '.join(kinds)}, 0 for an end that pays nothing"
+            f"{', '.join(kinds)}, with 0 for an end that pays nothing"
         )
     return tuple((kind, _number(reward[kind], f"the reward of the end {kind!r}")) for kind in kinds)
 

@@ -109,7 +109,7 @@ class ModelSimulator(Compact):
     start
         Draws a first state from a key.
     terminal
-        Tells which states end an episode.
+        Says which states end an episode.
     reward_at_end
         Paid when the episode ends, for any end or for each kind of it (`ivvi.dynamics.ends`).
     """
@@ -147,13 +147,13 @@ class ModelSimulator(Compact):
         return x_next, r
 
     def ended(self, key: Array, x: Array, a: Array, x_next: Array) -> Array:
-        """Tell whether the episode ends: drawn with the model's chance, or said by the state."""
+        """Return whether the episode ends: drawn with the model's chance, or said by the state."""
         if not (self.model.ends or self.terminal is not None):
             return jnp.asarray(False)
         return self._ends(key, x, a, x_next).sum() > 0
 
     def _ends(self, key: Array, x: Array, a: Array, x_next: Array) -> Array:
-        """Tell which kind of end there is, (E,), as 0 and 1: all 0 where the episode goes on."""
+        """Return which kind of end there is, (E,), as 0 and 1: all 0 if it continues."""
         by_state = None if self.terminal is None else 1.0 * (self.terminal(x_next) > 0)
         if not self.model.ends:
             return all_ends(None, by_state)

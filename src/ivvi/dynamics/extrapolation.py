@@ -20,7 +20,7 @@ from ivvi.features.feature_map import FeatureMap
 FAR = 1e12
 """Simulated states are held within this: what explodes is very bad, not undefined."""
 INSIDE = (0.005, 0.995)
-"""Quantiles of the log's states between which features that bend are believed."""
+"""Quantiles of the log's states between which nonlinear features are trusted."""
 
 
 def is_affine(phi: FeatureMap) -> bool:

@@ -1,4 +1,4 @@
-"""How many steps an episode has: as many as are asked for, else as the log's usually have."""
+"""The number of steps per episode: as requested, or else the usual length of the log's episodes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from ivvi.errors import InputError
 
 UNKNOWN_LENGTH = 100
-"""Steps of an episode where the log does not say how long its own are."""
+"""Steps per episode where the log does not show how long its own are."""
 LONGEST = 1000
-"""Most steps of an episode unless more are asked for."""
+"""Most steps per episode by default."""
 MOST_STEPS = 100_000
-"""Most steps that may be asked for."""
+"""Most steps that a user may ask for."""
 
 
 def default_horizon(steps: int, *, one_decision: bool) -> tuple[int, str]:
@@ -34,7 +34,7 @@ def default_horizon(steps: int, *, one_decision: bool) -> tuple[int, str]:
 def check_horizon(horizon: Any) -> None:
     """Refuse a number of steps that cannot be planned."""
     if not isinstance(horizon, int | np.integer) or horizon < 1:
-        raise InputError(f"the horizon is {horizon}; expected a whole number from 1 on")
+        raise InputError(f"the horizon is {horizon}; expected a whole number of at least 1")
     if horizon > MOST_STEPS:
         raise InputError(
             f"the horizon is {horizon:,}; at most {MOST_STEPS:,} steps are planned: a discount "

@@ -1,4 +1,4 @@
-"""What the fit of a model said of its instruments, in the words that plans and values repeat."""
+"""The verdict of a fit on its instruments, in the words that plans and values repeat."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Where a model is used beyond what the log shows: rewards, states and actions, in sentences.
 
-Whatever the features, no row of the log vouches for a model outside the range of the log's own
-rows. Ranges are those of the sample of rows that the model keeps (`Dynamics.states`, `acted`,
+Whatever the features, no data support a model outside the range of the log's own rows. Ranges are
+those of the sample of rows that the model keeps (`Dynamics.states`, `acted`,
 `followed`); a column that is the same in all of them has none. They are widened before anything
 counts as outside, as a sample of 2,048 rows misses the rarest ones.
 """
@@ -18,11 +18,11 @@ from ivvi.actions import Actions
 from ivvi.dynamics.model import Dynamics
 
 MARGIN = 0.1
-"""Share of its width by which a range is widened before simulated steps lie outside."""
+"""Share of its width by which a range is widened before simulated steps count as outside."""
 MOST_OUTSIDE = 0.05
-"""Share of the simulated steps that may lie outside the widened range without a word."""
+"""Share of simulated steps that may lie outside the widened range without a warning."""
 FEWEST = 100
-"""Rows of the log that tell a range."""
+"""Fewest rows of the log from which a range is taken."""
 CLEAR = 0.1
 """Standard deviations of the log's rewards by which their mean may exceed all of them."""
 FURTHER = 0.25
@@ -31,7 +31,9 @@ MOST_VALUES = 8
 """Values of an action in the log up to which it counts as a choice, and not as an amount."""
 FAR = 0.5
 """Share of its width beyond which a single state is far outside."""
-ALLOW_LESS = "allow what the log has (--action-low, --action-high, --action-set; actions=)"
+ALLOW_LESS = (
+    "allow only actions in that range (--action-low, --action-high, --action-set; actions=)"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +57,7 @@ class LogRange:
         return cls(low, high)
 
     def outside(self, values: np.ndarray, by: float) -> np.ndarray:
-        """Tell which values (..., d) lie outside by more than this share of the width, (..., d)."""
+        """Return which values (..., d) lie outside by more than this share of the width."""
         width = self.high - self.low
         beyond = (values < self.low - by * width) | (values > self.high + by * width)
         return np.asarray(beyond & (width > 0))
@@ -81,7 +83,7 @@ def simulation_doubts(
     texts.append(_column_doubt(model.state, state_range(model), x, alive, MARGIN))
     doubts = [text for text in texts if text]
     if doubts:
-        doubts[0] += f": it is used where it does not hold; {_remedy(model)}"
+        doubts[0] += f": it is used outside the data; {_remedy(model)}"
     if text := _column_doubt(model.action, action_range(model), a, alive, FURTHER):
         doubts.append(f"{text}: {ALLOW_LESS}")
     return tuple(doubts)
@@ -176,7 +178,7 @@ def _column_doubt(
     worst = int(np.argmax(shares))
     others = "" if often == 1 else f" (and {often - 1} more likewise)"
     return (
-        f"in {shares[worst]:.0%} of the simulated steps the model has {names[worst]} clearly "
+        f"in {shares[worst]:.0%} of the simulated steps the model puts {names[worst]} clearly "
         f"outside {log.words(worst)}, its range in the log{others}"
     )
 
@@ -191,8 +193,8 @@ def _far(
         furthest = some[np.argmax(np.abs(some - (log.low[j] + log.high[j]) / 2))]
         rows = "" if len(values) == 1 else f" ({len(some):,} of {len(values):,} rows are)"
         sentences.append(
-            f"{names[j]} = {furthest:.4g} is {words}, which has {log.words(j)}{rows}: "
-            "the advice is a guess there"
+            f"{names[j]} = {furthest:.4g} is {words}, which has {log.words(j)}{rows}: the advice "
+            "there is extrapolation"
         )
     return sentences
 

@@ -24,7 +24,7 @@ NAMES = (
 )
 FLAGS = ("has_reward", "global_instrument", "derived")
 SAMPLES = ("states", "starts", "acted", "instruments", "followed")
-"""Arrays of rows of the log."""
+"""Arrays that hold rows of the log."""
 ARRAYS = ("W", "noise_cov", "bread", *SAMPLES)
 
 

@@ -73,7 +73,7 @@ Categories = tuple[Category, ...]
 class NoiseLaw(NamedTuple):
     """What follows from the covariance of the noise.
 
-    `factor` (..., d, d), a square root of the covariance of the columns that are no indicators
+    `factor` (..., d, d), a square root of the covariance of the columns that are not indicators,
     given those that are; `gain` (..., d, d), what these columns learn from the indicators. Rows
     and columns of others are zero.
     """

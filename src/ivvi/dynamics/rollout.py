@@ -1,7 +1,7 @@
 """Many episodes side by side: the noise of (seed, episode, step) is the same for all policies.
 
-Returns then differ because the policies differ, and not by chance (common random numbers), in a
-simulator and in an estimated model alike.
+Returns then differ because the policies differ, and not by chance (common random numbers), both in
+a simulator and in an estimated model.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Simulator(Protocol):
         ...
 
     def ended(self, key: Array, x: Array, a: Array, x_next: Array) -> Array:
-        """Tell whether the episode ends once a has led from x to x'."""
+        """Return whether the episode ends once a has led from x to x'."""
         ...
 
 

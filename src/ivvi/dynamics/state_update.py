@@ -2,8 +2,8 @@
 
 The outputs are y = W phi(x, a): the next values of the predicted columns, which stand first in the
 state, and the chance of each kind of end, p in all. In the log the next state of a row that ends
-its episode is its own state (an episode that has ended stands still), so that going on selects
-nothing, and E[y | x, do(a)] = (1 - p) E[x' | goes on] + p x. What a plan needs is the middle,
+its episode is its own state (an episode that has ended stands still), so that there is no selection
+on survival, and E[y | x, do(a)] = (1 - p) E[x' | goes on] + p x. What a plan needs is the middle,
 
     E[x' | x, do(a), goes on] = (y - p x) / (1 - p).
 """
@@ -20,7 +20,7 @@ from ivvi.features.blocks import Array, Constant
 from ivvi.features.feature_map import FeatureMap
 
 LARGEST_CHANCE = 0.9
-"""Chance of ending beyond which what follows is not divided further: it hardly ever does."""
+"""Largest chance of ending that corrects the mean; beyond it episodes hardly ever go on."""
 
 
 @dataclass(frozen=True)

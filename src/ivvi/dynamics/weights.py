@@ -1,4 +1,4 @@
-"""The weights of estimated dynamics: how sure they are, draws of them, and as a table."""
+"""The weights of estimated dynamics: their covariance, draws of them, and a table."""
 
 from __future__ import annotations
 

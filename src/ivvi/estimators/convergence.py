@@ -1,7 +1,7 @@
-"""How an iterative estimate got where it is, and whether it arrived.
+"""The path of an iterative estimate, and whether it has converged.
 
 Where the moments are too large to be formed, weights are judged by the conditions that define them,
-E[(y - W phi) psi^T] = 0, with memory of order d: each entry of the mean of (y - W phi) psi^T in
+E[(y - W phi) psi^T] = 0, with linear memory: each entry of the mean of (y - W phi) psi^T in
 units of its standard error. At the truth the root mean square of these is about 1; far from the
 saddle point it grows with the root of n.
 """

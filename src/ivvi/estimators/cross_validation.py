@@ -32,7 +32,7 @@ def fold_moments(moments: Moments, log: Log | None, folds: int) -> list[Moments]
     Episode i belongs to fold i mod `folds`; no episode is divided.
     """
     if folds < 2:
-        raise InputError(f"{folds} folds were asked for; expected at least 2")
+        raise InputError(f"folds is {folds}; expected at least 2")
     if moments.episodes is not None:
         numbers = moments.episodes.number
         parts = [_of_blocks(moments, np.flatnonzero(numbers % folds == f)) for f in range(folds)]

@@ -21,12 +21,12 @@ Floats = NDArray[np.float64]
 RANK_TOLERANCE = 1e-6
 """Singular values below this, in units of the columns' own spread, count as zero."""
 EXACT = 1e-13
-"""Share of an output's variance below which a residual's is rounding error of the moments."""
+"""Share of an output's variance below which that of a residual is rounding error."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Estimate:
-    """Weights of y = W phi(x, a) + noise, and how sure they are.
+    """Weights of y = W phi(x, a) + noise, and their uncertainty.
 
     Attributes
     ----------
@@ -102,7 +102,7 @@ class Estimate:
         return se
 
     def is_free(self, combinations: Floats) -> NDArray[np.bool_]:
-        """Tell which combinations (q, d_phi) of a row of W the data do not identify, (q,).
+        """Return which combinations (q, d_phi) of a row of W the data do not identify, (q,).
 
         A direction and a combination are compared in units of the features' spreads.
         """
@@ -323,7 +323,7 @@ def dual(moments: Moments, rows: Rows, residual: Floats) -> Floats:
 
 
 def exactly_fitted(moments: Moments, variance: Floats) -> NDArray[np.bool_]:
-    """Tell which outputs leave residual variances (d_y,) that are nothing but rounding error.
+    """Return which outputs leave residual variances (d_y,) that are nothing but rounding error.
 
     Such an output, an age that grows by one, has no noise to test anything with.
     """

@@ -55,8 +55,8 @@ class GMM:
         first = Exact().solve(moments)
         if not first.identified:
             raise IdentificationError(
-                "GMM needs instruments that identify W, and these leave "
-                f"{' and '.join(first.unidentified)} free; use the method exact"
+                "GMM needs instruments that identify W, but these do not identify "
+                f"{' and '.join(first.unidentified)}; use the method exact"
             )
         errors = self._resolved(moments, log)
         if errors.kind == "unadjusted":

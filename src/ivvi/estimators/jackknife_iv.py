@@ -8,8 +8,8 @@ exogenous features w, x = H_psi x - H_w x + M x the action less what w explains,
     ijive   P = M_w (x - M x / (1 - h + l))
     jive1   P = M_w (x - M x / (1 - h))
 
-and W solves sum P (y - W x) = 0. Rows of leverage one, alone with their instrument, have no first
-stage without themselves: they are left out, again until none is left.
+and W solves sum P (y - W x) = 0. Rows of leverage one, the only ones with their instrument value,
+have no first stage without themselves: they are dropped, repeatedly until none is left.
 
 Standard errors are robust to heteroskedasticity (Kolesar 2013; Ackerberg and Devereux 2009;
 Angrist, Imbens and Krueger 1999).
@@ -38,7 +38,7 @@ KINDS = ("ujive", "ijive", "jive1")
 FREE = 1e-6
 """An action with a larger share in an unidentified direction is not identified either."""
 ALONE = 1 - 1e-8
-"""With at least this leverage a row is alone with its instrument."""
+"""With at least this leverage a row determines its own first stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +68,22 @@ class JackknifeIV:
             raise InputError(f"{self.kind} leaves out single rows and needs a log, not its sums")
         if moments.absorbed is not None and self.kind != "ijive":
             raise InputError(
-                f"{self.kind} leaves a row out of the absorbed effects too, which are taken out "
-                "before: use ijive, whose estimate is that of dummies, or give dummies as states"
+                f"{self.kind} would have to leave a row out of the absorbed effects too, but these "
+                "are removed beforehand: use ijive, whose estimate equals that with dummies, or "
+                "give dummies as states"
             )
         if set(exogenous(moments)) != set(moments.design.shared):
-            raise InputError(f"{self.kind} needs features that psi has too, or that it lacks")
+            raise InputError(
+                f"{self.kind} needs every feature of phi to be a column of psi, or else not a "
+                "combination of its columns"
+            )
         kept, moments = _without_alone(moments, log)
         base = two_stage(moments, 0.0)
         own = [c for c in moments.design.phi_columns if c not in set(moments.design.shared)]
         if np.abs(base.null[:, own]).max(initial=0.0) > FREE:
             raise IdentificationError(
-                f"{self.kind} needs instruments that identify W, and these leave "
-                f"{' and '.join(base.unidentified)} free; use the method exact"
+                f"{self.kind} needs instruments that identify W, but these do not identify "
+                f"{' and '.join(base.unidentified)}; use the method exact"
             )
         return _Jackknife.of(self.kind, moments, log, kept).estimate(base)
 
@@ -112,7 +116,7 @@ def _without_alone(moments: Moments, log: Log) -> tuple[Floats, Moments]:
             return kept, moments
         kept &= ~alone
         if not kept.any():
-            raise DataError("every row is alone with its instrument; use fewer instruments")
+            raise DataError("every row has an instrument value of its own; use fewer instruments")
         moments = _moments_of(moments, log, kept)
 
 

@@ -154,8 +154,8 @@ def _solve(moments: Moments, ks: Floats, name: str) -> Estimate:
     first = solve_rows(moments, rows, basis)
     if not first.identified:
         raise IdentificationError(
-            f"{name} needs instruments that identify W, and these leave "
-            f"{' and '.join(first.unidentified)} free; use the method exact"
+            f"{name} needs instruments that identify W, but these do not identify "
+            f"{' and '.join(first.unidentified)}; use the method exact"
         )
     scale = np.linalg.norm(rows.Phi, axis=0)
     Phi, fitted = rows.Phi / scale, basis.T @ rows.Phi / scale

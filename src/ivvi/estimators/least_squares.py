@@ -1,7 +1,7 @@
 """Least squares of a vector of outputs: with the instruments (two-stage), and without.
 
-`Exact` is the closed form of the saddle point; `LeastSquares` is the regression that the
-confounder misleads.
+`Exact` is the closed form of the saddle point; `LeastSquares` is the regression that confounding
+biases.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def two_stage(moments: Moments, ridge: float) -> Estimate:
 class LeastSquares:
     """Regression of y on phi(x, a), the paper's baseline: it ignores the instrument.
 
-    Where something unrecorded moved both the action and the outcome its estimate is
-    biased, often in sign, and its standard errors are about the wrong number.
+    Where something unrecorded moved both the action and the outcome its estimate is biased, often
+    with the wrong sign, and its standard errors describe the wrong number.
 
     Parameters
     ----------

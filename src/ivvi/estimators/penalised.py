@@ -57,7 +57,7 @@ class Penalised:
         Take the largest penalty within one standard error of the best.
     adaptive
         Penalise |w_j| by the inverse of its unpenalised estimate (Zou's adaptive lasso):
-        true zeros go, and what is large is hardly shrunk.
+        true zeros are removed, and large coefficients are hardly shrunk.
     """
 
     needs_rows: ClassVar[bool] = False
@@ -73,14 +73,16 @@ class Penalised:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            hint = nearest(self.kind, KINDS) or "; ridge and lasso are known"
+            hint = nearest(self.kind, KINDS) or "; choose from ridge and lasso"
             raise InputError(f"unknown penalty {self.kind!r}{hint}")
         number = isinstance(self.penalty, (int, float)) and self.penalty >= 0
         if not number and self.penalty != "cv":
-            raise InputError(f"the penalty is {self.penalty!r}; expected cv or a number from 0 on")
+            raise InputError(
+                f"the penalty is {self.penalty!r}; expected cv or a number of at least 0"
+            )
 
         if self.adaptive and self.kind != "lasso":
-            raise InputError("only the lasso can be adaptive; leave adaptive out with ridge")
+            raise InputError("only the lasso can be adaptive; remove adaptive with ridge")
 
     @property
     def name(self) -> str:

@@ -1,7 +1,7 @@
 """Effects of many similar actions, shrunk towards one another as far as the data suggest.
 
-Ten movies, a hundred coupons: each effect alone is lost in its standard error, all together
-they are not. For each output, with w the closed form's effects of the actions (in units of
+Ten movies, a hundred coupons: each effect alone is lost in its standard error, but together they
+are informative. For each output, with w the closed form's effects of the actions (in units of
 the features' spreads) and S their covariance,
 
     w ~ N(theta, S),   theta ~ N(m 1, tau^2 I)
@@ -33,7 +33,7 @@ LEAST, MOST, GRID = 1e-6, 10.0, 300
 class Shrunk:
     """The closed form with its effects of the actions shrunk, as a method of `ivvi.estimate`.
 
-    The other weights follow as their covariance with the effects says. Directions that the
+    The other weights follow from their covariance with the effects. Directions that the
     log does not identify stay where the minimum norm left them. Standard errors are those of
     the estimate that was not shrunk.
 
@@ -51,7 +51,7 @@ class Shrunk:
 
     def __post_init__(self) -> None:
         if self.toward not in TOWARDS:
-            hint = nearest(self.toward, TOWARDS) or "; mean and zero are known"
+            hint = nearest(self.toward, TOWARDS) or "; choose from mean and zero"
             raise InputError(f"effects cannot be shrunk towards {self.toward!r}{hint}")
 
     @property

@@ -36,7 +36,7 @@ SPLINES = (
     *("linear", "spline:3", "spline:4", "spline:6", "spline:8", "spline:12", "spline:16"),
     *("spline:3:vary", "spline:5:vary", "spline:8:vary"),
 )
-"""The candidates of `choose_features` unless asked otherwise."""
+"""The default candidates of `choose_features`."""
 ROUNDING = 1e-10
 
 
@@ -112,9 +112,12 @@ def choose_features(
     'linear'
     """
     if len(words) < 2 or len(set(words)) < len(words):
-        raise InputError(f"{', '.join(words) or 'no'} features to choose from; two or more differ")
+        raise InputError(
+            f"the candidates are {', '.join(words) or 'empty'}; expected at least two different "
+            "feature words"
+        )
     if folds < 2:
-        raise InputError(f"{folds} folds were asked for; expected at least 2")
+        raise InputError(f"folds is {folds}; expected at least 2")
     built = {word: build_design(log, word, seed=seed) for word in words}
     words = sorted(words, key=lambda w: (len(built[w].phi_names), len(built[w].psi_names)))
     small, plain = [built[word] for word in words], Design.build(linear(), linear(), log.roles)

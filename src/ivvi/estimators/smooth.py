@@ -34,8 +34,8 @@ LEAST = 1e-10
 class Smooth:
     """Two-stage least squares with rough features penalised, as a method of `ivvi.estimate`.
 
-    Standard errors hold the penalty's bias as Nychka (1988) does: the variance of what the
-    penalty takes away, were the weights drawn from the law for which it is the best.
+    Standard errors include the penalty's bias as in Nychka (1988): the variance of what the penalty
+    removes, if the weights were drawn from the law for which it is optimal.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class Smooth:
     def __post_init__(self) -> None:
         object.__setattr__(self, "penalty", tuple(float(p) for p in self.penalty))
         if not all(p >= 0 for p in (*self.penalty, self.first_stage)) or self.rows < 1:
-            raise InputError("penalties and the rows that they are for must not be negative")
+            raise InputError("penalties and their numbers of rows must not be negative")
 
     @property
     def name(self) -> str:

@@ -9,8 +9,8 @@ that was left out, with r0 = y - h0(x, a) and delta(x, z) = E[h - h0 | x, z], it
 features of the state as they are, those of the actions as the first stage of the other folds
 predicts them. A larger structure must be better than the best before it by more than chance:
 by Student's 97.5% quantile in standard errors over the folds. Bent actions are nearly
-unidentified where instruments move actions little; of their penalties the largest that is no
-worse than the best by that much is taken, and they must still win.
+unidentified where instruments move actions little; the largest penalty that is not worse than the
+best by that much is used for them, and they must still win.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from ivvi.moments import few_threads
 FOLDS, FEWEST_FOLDS, ROWS_OF_FOLD = 10, 5, 50
 KNOTS, FEWEST_KNOTS, FEWEST_VALUES = 30, 5, 10
 INSIDE = (0.005, 0.995)
-"""Quantiles between which a column is bent; beyond, it goes on straight."""
+"""Quantiles between which a column is nonlinear; beyond them it is linear."""
 MOST_COLUMNS, ROWS_OF_COLUMN = 320, 5
 ROWS_TO_CHOOSE = 1 << 15
 """Rows of whole episodes, spread over the log, on which structures are compared."""
@@ -192,7 +192,7 @@ class _Search:
         columns = Columns(roles.state, roles.action, roles.instrument, *bent)
         if not any(columns.bent_state + columns.bent_action):
             raise DataError(
-                "features=auto has nothing to bend: no state or action has "
+                "features=auto has nothing to make nonlinear: no state or action has "
                 f"{FEWEST_VALUES} distinct values; use linear"
             )
         return cls(
@@ -330,7 +330,7 @@ def _folds(rows: Batch) -> np.ndarray:
     episodes = int(place.max()) + 1 if n else 0
     if episodes < FEWEST_FOLDS:
         raise DataError(
-            f"features=auto leaves whole episodes out and needs {FEWEST_FOLDS} or more; there "
+            f"features=auto holds out whole episodes and needs {FEWEST_FOLDS} or more; there "
             f"{'is 1' if episodes == 1 else f'are {episodes}'}: use linear, or another word"
         )
     count = min(FOLDS, episodes, n // ROWS_OF_FOLD)

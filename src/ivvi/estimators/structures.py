@@ -1,9 +1,9 @@
-"""Candidate structures of phi, from small to large: which states bend, and what varies with them.
+"""Candidate structures of phi, from small to large: bent states and what varies with them.
 
-A structure is a list of products (`features.products.Term`) that stand beside the linear terms,
-for as many bends of a column as there is room for. Its psi has the same products with the
-instruments in the actions' places, and bent instruments always: what moves an action is
-learned, not assumed to be straight.
+A structure is a list of products (`features.products.Term`) that are added to the linear terms,
+with as many bends of a column as there is room for. Its psi has the same products with the
+instruments in the actions' places, and bent instruments always: the first stage is learned, not
+assumed to be linear.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ivvi.features.products import Term
 
 BENDS = (28, 24, 20, 16, 12, 9, 7, 5)
-"""How many bends of a column are tried, until the columns are few enough."""
+"""Numbers of bends per column to try, until the columns are few enough."""
 FEW_BENDS = 5
 MANY_STATES = 8
 """With at least this many states, single ones are tried with few bends."""
@@ -25,7 +25,7 @@ BENT_ACTION, BENT_INSTRUMENT = 12, 8
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What can be bent: names of the columns, and for each whether it has values enough."""
+    """What can be bent: the names of the columns, and whether each has enough values."""
 
     state: tuple[str, ...]
     action: tuple[str, ...]
@@ -57,7 +57,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """Products beside the linear terms.
+    """Products in addition to the linear terms.
 
     Attributes
     ----------

@@ -166,7 +166,7 @@ def _actions(
 
 
 def _agree(allowed: Actions, drawn: np.ndarray, actions: np.ndarray) -> np.ndarray:
-    """Tell which draws recommend the same, (B, n)."""
+    """Return which draws recommend the same, (B, n)."""
     room = np.zeros(allowed.dim)
     room[list(allowed.continuous)] = NEAR * (allowed.high - allowed.low)
     same: np.ndarray = np.all(np.abs(drawn - actions) <= room + 1e-9, axis=-1)

@@ -11,12 +11,12 @@ from ivvi._io.result import Result
 from ivvi.errors import InputError, hint
 
 INTERVALS = ("split", "percentile", "basic", "bias-corrected")
-"""Kinds of interval that draws allow."""
+"""Kinds of interval that can be computed from draws."""
 FEWEST, ENOUGH = 100, 0.05
 """Draws from which on the error of an interval's end is known, and the error that is small enough,
 in widths of the interval."""
 TURNS = 2.0
-"""Errors of an interval's end from zero within which other draws may turn a verdict."""
+"""Within this many errors of zero, an interval's end may change a verdict under other draws."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

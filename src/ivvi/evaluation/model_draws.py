@@ -5,9 +5,9 @@ covariance that W leaves in the moments, with its own sampling error; the behavi
 W, through the scores that both share. *Bootstrap*: every episode (or cluster of the fit's)
 counts a random number of times in the moments, and all is estimated again; the rows are not
 read. *Wild*: each cluster is left out once, and draws move along what that changes: the score form
-of the wild cluster bootstrap (Kline and Santos 2012), not restricted to a null, since a value is no
-coefficient that could be fixed. With theta all that is estimated and theta_(g) the same without
-cluster g,
+of the wild cluster bootstrap (Kline and Santos 2012), not restricted to a null, since a value is
+not a coefficient that could be fixed. With theta all that is estimated and theta_(g) the same
+without cluster g,
 
     theta_b = theta + s_b ((G - 1) / G)^1/2 sum_g v_bg (mean theta_(.) - theta_(g)),
 
@@ -38,7 +38,7 @@ from ivvi.weak_iv.wild_bootstrap import WEBB
 METHODS = ("auto", "bootstrap", "wild", "asymptotic")
 FEW_EPISODES = 10
 FEWEST_DRAWN = 2
-"""Groups that count in every draw."""
+"""Fewest groups that enter a draw."""
 MOST_GROUPS = 200
 """Groups, of clusters at random where these are more, that are left out in turn."""
 LEAST_FREEDOM = 4.0
@@ -150,8 +150,8 @@ def bootstrap(
     groups = _groups(source)
     if len(groups) < FEW_EPISODES:
         raise InputError(
-            f"the bootstrap of {len(groups)} {'clusters' if groups.by else 'episodes'} says "
-            f"little; at least {FEW_EPISODES} are expected: ask for the asymptotic method"
+            f"the bootstrap of {len(groups)} {'clusters' if groups.by else 'episodes'} is "
+            f"unreliable; expected at least {FEW_EPISODES}: use the asymptotic method"
         )
     weights = episode_counts(len(groups), source.freedom, count, rng)
     W, noise, action_weights, instrument_weights = _estimates(source, weights)
@@ -208,7 +208,7 @@ def reweighted(moments: Moments, weights: np.ndarray) -> Moments:
     """Return the moments in which episode e counts `weights[e]` times."""
     blocks = moments.episodes
     if blocks is None:
-        raise ValueError("the moments hold no episodes")
+        raise ValueError("the moments are not kept by episode")
     share = weights * blocks.weight
     total = float(share.sum())
     mean = share @ blocks.mean / total
@@ -244,8 +244,8 @@ def left_out(clusters: int, rng: np.random.Generator) -> np.ndarray:
     """Return how often each cluster counts without each of the groups, (groups, clusters)."""
     if clusters < FEWEST_WILD:
         raise InputError(
-            f"{clusters} clusters are too few for wild draws; at least {FEWEST_WILD} are expected: "
-            "ask for the asymptotic method"
+            f"{clusters} clusters are too few for wild draws; expected at least {FEWEST_WILD}: "
+            "use the asymptotic method"
         )
     groups = min(clusters, MOST_GROUPS)
     group = rng.permutation(clusters) % groups
@@ -287,7 +287,7 @@ def _groups(source: Source) -> EpisodeMoments:
     if not source.resampled:
         raise InputError(
             f"the fit's errors are clustered by {' and '.join(source.clusters)}, and a bootstrap "
-            "of its episodes would not follow them; ask for the asymptotic method"
+            "of its episodes would ignore that; use the asymptotic method"
         )
     return source.moments.episodes
 

@@ -25,7 +25,7 @@ SAME_LENGTH = 0.02
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Gap(Result):
-    """Why a log shows another return for its own policy than the estimated dynamics give it.
+    """Why the return that a log shows for its own policy differs from its estimated value.
 
     Least-squares dynamics keep what actions and noise share, so that the fitted behaviour
     policy should earn there what the log shows. What is missing is misfit: of that policy's
@@ -50,12 +50,12 @@ class Gap(Result):
     def lines(self) -> list[str]:
         """Return what there is to say about it."""
         if self.misfit is None:
-            return ["  how much of it is misfit of that policy's regression is not known here"]
+            return [" how much of it is misfit of that policy's regression is unknown here"]
         if self.help is None:
-            return ["  all of it is misfit: least squares takes nothing as confounded"]
+            return [" all of it is misfit: least squares assumes no confounding"]
         return [
-            f"  of which confounding: {self.help.estimate:.5g} {interval_text(self.help)}, which "
-            "the same policy earns more in least-squares dynamics",
+            f"  of which confounding: {self.help.estimate:.5g} {interval_text(self.help)}, by "
+            "which the same policy earns more in least-squares dynamics",
             f"  of which misfit of that policy's regression or of the features: {self.misfit:.5g}",
         ]
 
@@ -104,7 +104,7 @@ def from_log(log: Log, problem: Problem) -> float:
 
 
 def _ends(problem: Problem, batch: Batch) -> np.ndarray:
-    """Tell which rows of a log ended their episode, and in which way, (n, E), as numbers."""
+    """Return which rows of a log ended their episode, and in which way, (n, E), as numbers."""
     update = problem.model.update
     ended = batch.y[:, update.predicted :][:, : update.ends] if update.ends else None
     if problem.terminal is None:

@@ -46,7 +46,7 @@ class Source:
             source = load_fit(source)
         if not isinstance(source, Fit):
             raise InputError(
-                f"values need a fit, a saved model or dynamics; {type(source).__name__} was given"
+                f"expected a fit, a saved model or dynamics; found {type(source).__name__}"
             )
         return cls(source.model, source)
 
@@ -131,7 +131,7 @@ class Source:
             if self.fit is None or not self.fit.has_baseline_model:
                 raise InputError(
                     "the least-squares policy needs the moments of the log, which this model does "
-                    "not keep (nor what regression says of a single unit); name other rivals"
+                    "not keep (nor the regression of a single unit); name other rivals"
                 )
             return replace(self.fit.baseline_model, W_cov=None, unidentified=())
         least_squares = LeastSquares().solve(self.moments)

@@ -1,4 +1,4 @@
-"""Survival curves: which share of episodes goes on under each policy, with bands.
+"""Survival curves: the share of episodes that continue under each policy, with bands.
 
     S(h) = P(the episode has not ended after h steps),    S(0) = 1,
 

@@ -32,11 +32,12 @@ WARNINGS = {
     "doubtful": "DOUBTFUL INSTRUMENTS: the intervals below may be too short",
     "weak": "WEAK INSTRUMENTS: the numbers below may be far off, and their intervals too short",
     "contradictory": "CONTRADICTORY INSTRUMENTS: the numbers below may be far off",
-    "not identified": "NOT IDENTIFIED: along free directions the numbers below rest on a guess",
+    "not identified": "NOT IDENTIFIED: in unidentified directions the numbers below rest on a "
+    "guess",
 }
-"""What stands before the numbers, by the verdict on the instruments."""
+"""The warning above the numbers, by the verdict on the instruments."""
 RIVAL_WORDS = {"behaviour": "what is done today", "zero": "doing nothing"}
-"""What the sentences call rivals that a reader knows by other words."""
+"""Plain words for rivals in the sentences of a summary."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -55,7 +56,7 @@ class Valuation(TableResult):
         Mean return that the log itself shows for the behaviour policy, with the confounder's
         help; None where it is not available, with the reason in `notes`.
     gap
-        What that is more than the value of the behaviour policy, and why; None without either.
+        By how much that exceeds the value of the behaviour policy, and why; None without either.
     horizon, discount
         Steps of an episode, and the weight of a later one.
     starts
@@ -234,7 +235,10 @@ def _confounding(worth: Valuation) -> str:
     if (gain := worth.gains.get("least-squares")) is not None:
         low, high = gain.interval
         if low == high == gain.estimate == 0:
-            return "A plan based on regression of the same log earns the same: both do the same."
+            return (
+                "A plan based on regression of the same log earns the same: both choose the same "
+                "actions."
+            )
         if low <= 0 <= high:
             return (
                 "The log cannot tell whether a plan based on regression would earn less (the "
@@ -254,7 +258,7 @@ def _confounding(worth: Valuation) -> str:
             return f"It cost the log's own policy {_rounded(worth.gap.help, sign=-1)}."
         return (
             f"It helped the log's own policy by {_rounded(worth.gap.help)}, which no other "
-            "policy will get."
+            "policy would get."
         )
     return "Not compared: the rival least-squares (against=, --against) shows what it costs."
 

@@ -126,17 +126,20 @@ def value(  # noqa: PLR0913
     problem = problem_of(policy, source, reward, actions, settings)
     check_level(level)
     if draws is not None and not 20 <= draws <= ASKED_DRAWS:
-        raise InputError(f"{draws:,} draws; expected 20 to {ASKED_DRAWS:,} for an interval")
+        raise InputError(f"draws is {draws:,}; expected 20 to {ASKED_DRAWS:,} for an interval")
     name = policy if isinstance(policy, str) else "policy"
     planner = planner_of(policy)
     rivals = by_name(default_rivals(source) if against is None else against)
     rival = rivals.get(name, policy)
     if rival is not policy and not (isinstance(rival, str) and rival == name):
-        raise InputError(f"a rival is called {name!r}, as what is valued; expected another name")
+        raise InputError(
+            f"a rival is called {name!r}, which is already the name of the valued policy; choose "
+            "another name"
+        )
     everyone = {name: policy, **rivals}
     actors = {who: acting(what, source, problem, planner) for who, what in everyone.items()}
     if replan and not isinstance(policy, Policy):
-        raise InputError("planning again needs a policy that ivvi.plan made")
+        raise InputError("planning again needs a policy from ivvi.plan")
     rollouts = RolloutDesign.of(problem, starts, draws or FIRST_DRAWS, seed)
     count = draws or FIRST_DRAWS
     estimator = ValueEstimator(source, problem, rollouts, method, count, level, seed, progress)
@@ -262,8 +265,8 @@ def acting(who: Any, source: Source, problem: Problem, planner: Any) -> Acting:
         action = np.zeros(0)
     if action.shape != (width,) or not np.isfinite(action).all():
         raise InputError(
-            f"a policy is a function of states, one action of {width} numbers "
-            f"({', '.join(problem.model.action)}), or a word; {who!r} was given"
+            f"expected a policy as a function of states, one action of {width} numbers "
+            f"({', '.join(problem.model.action)}), or a word; found {who!r}"
         )
     return OneAction(), action
 
@@ -278,7 +281,7 @@ def _acting_by_word(who: str, source: Source, problem: Problem, planner: Any) ->
     if who == "behaviour":
         if source.behaviour is None:
             raise InputError(
-                "the behaviour policy is not known: this model was fitted from moments and "
+                "the behaviour policy is unknown: this model was fitted from moments and "
                 "holds no rows of the log; name other rivals, such as zero (against=, --against)"
             )
         return BehaviourActor(source.behaviour.features), BehaviourRows.of(source.behaviour)
@@ -336,7 +339,7 @@ def problem_of(
                     f"are {', '.join(has)}"
                 )
     if reward is None and planned is None:
-        raise InputError("a policy that ivvi.plan did not make needs a reward")
+        raise InputError("a policy that is not from ivvi.plan needs a reward")
     if actions is None:
         actions = _range_of(model) if planned is None else planned.actions
     chosen_reward = reward if reward is not None else planned.reward  # type: ignore[union-attr]

@@ -52,7 +52,7 @@ class Block(Protocol):
 
 
 class Plain:
-    """What blocks without data-dependent settings share."""
+    """Base of blocks without data-dependent settings."""
 
     __slots__ = ()
 
@@ -238,7 +238,7 @@ class Fourier:
 class OneHot:
     """Indicators of the values of each column, the first (smallest) value left out.
 
-    A value between those that the block was fitted on is taken for the nearest.
+    A value between those that the block was fitted on counts as the nearest one.
     """
 
     of: str = "both"

@@ -1,10 +1,10 @@
-"""phi and psi of terms that name columns: those of a formula, and tensor products.
+"""phi and psi from terms that name columns: formulas and tensor products.
 
-The terms of a formula become blocks, so that plans and saved models know them. With tensor products
-such as ``spline:5:severity*dose,age*severity``, beside the splines of every state (``spline:5``)
-stand, for each product that is named, all products of functions of its columns: of a state the
-column itself and its bends (`features.splines`), K - 1 functions in all, of an action the column
-alone. psi has the same products with each instrument in the place of each action.
+The terms of a formula become blocks, so that plans and saved models know them. Tensor products such
+as ``spline:5:severity*dose,age*severity`` add, to the splines of every state (``spline:5``) and for
+each named product, all products of functions of its columns: for a state the column itself and its
+bends (`features.splines`), K - 1 functions in all, for an action only the column. psi has the same
+products with each instrument in place of each action.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ def _check_margins(formula: Formula, own: tuple[Term, ...], roles: Roles) -> Non
             if factor.column in coded and rest not in terms and not absorbed:
                 raise InputError(
                     f"the formula has {term_text(term)} without {term_text(rest)}, so the "
-                    f"reference level of {factor.column} would have none; expected "
-                    f"{term_text(rest)} + {term_text(term)}"
+                    f"reference level of {factor.column} would have no {term_text(rest)} term; "
+                    f"expected {term_text(rest)} + {term_text(term)}"
                 )
 
 
@@ -134,7 +134,7 @@ def _columns(product: str, roles: Roles, word: str) -> tuple[int, ...]:
     for name in names:
         if name not in columns:
             raise InputError(
-                f"features {word!r} name {name!r}, which is no state or action"
+                f"features {word!r} name {name!r}, which is not a state or action"
                 f"{nearest(name, columns)}"
             )
     if len(names) < 2 or len(set(names)) < len(names):

@@ -52,8 +52,8 @@ class Custom(Plain):
         values = (self.function or import_function(self.path))(*rows)
         if values.shape != (n, width):
             raise InputError(
-                f"{self.path} returned shape {values.shape} for {n} rows; {(n, width)} is "
-                f"expected ({', '.join(self.columns)})"
+                f"{self.path} returned shape {values.shape} for {n} rows; expected "
+                f"{(n, width)} ({', '.join(self.columns)})"
             )
         return values.reshape(*lead, width)
 
@@ -80,7 +80,7 @@ def import_saved(path: Any) -> Callable[..., Any]:
     What a trusted module has imported from elsewhere is not trusted with it.
     """
     if not isinstance(path, str):
-        raise FileError(f"{path!r} is no import path; expected module:function")
+        raise FileError(f"{path!r} is not an import path; expected module:function")
     check_trusted(path)
     function = import_function(path)
     check_trusted(path, str(getattr(function, "__module__", "")))

@@ -221,17 +221,18 @@ def fitted_design(
     if roles.formula and isinstance(phi, str):
         if phi != "linear" or psi not in (None, "linear"):
             raise InputError(
-                "a formula has features of its own; leave phi and psi (--features, --phi, --psi) "
-                "out, or name the columns one by one"
+                "a formula defines its own features; remove phi and psi (--features, --phi, "
+                "--psi), or name the columns one by one instead"
             )
         phi, psi = formula_features(roles)
     if psi is None:
         if not isinstance(phi, str):
-            raise InputError("a feature map phi that is not a word needs a psi beside it")
+            raise InputError("if phi is a feature map and not a word, psi must be given too")
         psi = phi
     if isinstance(phi, str) and phi.startswith("spline:") and not roles.state:
         raise InputError(
-            f"{phi} bends states, and the log has none; use auto or polyD, which bend actions too"
+            f"{phi} applies to states, and the log has none; use auto or polyD, which apply to "
+            "actions too"
         )
     first, second = (
         _resolved(word, roles, head, seed)[side] if isinstance(word, str) else word

@@ -1,4 +1,4 @@
-"""Feature maps phi(x, a) and psi(x, z): named columns, NumPy and JAX alike.
+"""Feature maps phi(x, a) and psi(x, z): named columns, for both NumPy and JAX.
 
 A `FeatureMap` is a tuple of blocks. A block looks at the state, at the other argument
 (the *input*: the action in phi, the instrument in psi), or at both; blocks of phi and
@@ -45,7 +45,7 @@ BLOCKS: dict[str | None, type] = {
     )
 }
 MOST_DEGREE = 50
-"""Highest degree of polynomials; in double precision higher powers cannot be told apart."""
+"""Highest degree of polynomials; higher powers are collinear in double precision."""
 MOST_DIGITS = 18
 BYTES_OF_FEATURE = 512
 """Memory that one feature takes at least: names, frequencies, columns of the first rows."""
@@ -154,9 +154,7 @@ def linear(*, cross: bool = False) -> FeatureMap:
 def polynomial(degree: int = 2, *, cross: bool = False) -> FeatureMap:
     """Return [1, x, u, x^2, u^2, ...]; with `cross`, also all mixed monomials."""
     if not 1 <= degree <= MOST_DEGREE:
-        raise InputError(
-            f"a polynomial of degree {degree} was asked for; expected 1 to {MOST_DEGREE}"
-        )
+        raise InputError(f"the degree of the polynomial is {degree}; expected 1 to {MOST_DEGREE}")
     powers = [Power(d, of) for d in range(1, degree + 1) for of in ("state", "input")]
     mixed = (Interactions(degree),) if cross and degree > 1 else ()
     return FeatureMap((Constant(), *powers, *mixed))
@@ -214,7 +212,10 @@ def parse_features(word: str, seed: int = 0) -> tuple[FeatureMap, FeatureMap]:
         return linear(cross=True), linear(cross=True)
     if kind.startswith("poly") and kind[4:].isdecimal() and argument in ("", "cross"):
         if len(kind) > MOST_DIGITS:
-            raise InputError(f"a polynomial of a degree of {len(kind) - 4} digits was asked for")
+            raise InputError(
+                f"the degree of the polynomial has {len(kind) - 4} digits; expected 1 to "
+                f"{MOST_DEGREE}"
+            )
         both = polynomial(int(kind[4:]), cross=argument == "cross")
         return both, both
     if kind == "fourier":
@@ -269,10 +270,10 @@ def describe_direction(
 
 def _count(word: str, argument: str) -> int:
     if len(argument) > MOST_DIGITS:
-        raise InputError(f"features of a number of more than {MOST_DIGITS} digits were asked for")
+        raise InputError(f"the number of features has more than {MOST_DIGITS} digits")
     if not argument.isdecimal() or int(argument) < 2:
         raise InputError(
-            f"features {word!r} need a whole number from 2 on, as in {word.split(':')[0]}:5"
+            f"features {word!r} need a whole number of at least 2, as in {word.split(':')[0]}:5"
         )
     check_memory(int(argument) * BYTES_OF_FEATURE, f"a map of {argument} features")
     return int(argument)

@@ -1,9 +1,10 @@
 """Fixed effects of units, years or both, absorbed before anything else is computed.
 
 With y = W phi(x, a) + alpha_g + e, where alpha may be correlated with anything in the log,
-least squares of every column of v = [phi, psi, y] on dummies of the groups takes alpha out. What
-is left, around the mean of all rows, is a log of its own: its moments give W, and every standard
-error, first stage, test and robust set follows, with the degrees of freedom that the effects cost.
+least squares of every column of v = [phi, psi, y] on dummies of the groups removes alpha. The
+residuals, around the mean of all rows, are a log of their own: their moments give W, and every
+standard error, first stage, test and robust set follows, with the degrees of freedom that the
+effects cost.
 
 The effects themselves are alpha_jg = theta_jg(y) - W theta_jg(phi), with theta those of
 `ivvi.moments.fixed_effects`.
@@ -66,7 +67,7 @@ class FixedEffects(TableResult):
             asked = int(asked)
         at = np.flatnonzero(self.labels == asked)
         if not len(at):
-            raise InputError(f"the column {self.column!r} has no effect of {label!r} in this fit")
+            raise InputError(f"this fit has no effect of {label!r} in column {self.column!r}")
         effects: Floats = self.values[at[0]]
         return effects
 
@@ -108,7 +109,7 @@ class AbsorbedTable:
     in_memory = False
     num_rows: int | None = None
     copies_are_meant = True
-    """Columns that differed between groups alone may be equal within them."""
+    """Columns that differed only between groups may be equal within them."""
     files: Sequence[Path]
 
     def __init__(
@@ -164,7 +165,7 @@ class AbsorbedTable:
         return tally.solve(), labels, walk.counts
 
     def _group_reader(self) -> Callable[[Batch], tuple[Batch, list[Ints]]]:
-        """Return a function that tells the groups of batches; these come in order, each once.
+        """Return a function that gives the groups of batches; these come in order, each once.
 
         It gives the rows, some of them twice where episodes are halved, and their groups.
         """
@@ -267,8 +268,8 @@ class AbsorbedTable:
             if self.effects.determined[at]:
                 raise InputError(
                     f"the {kind} {name!r} does not vary within the groups of "
-                    f"{' and '.join(self.names)}: the absorbed effects take it all; leave "
-                    f"{name!r} out, or absorb other columns"
+                    f"{' and '.join(self.names)}: the absorbed effects explain it entirely; remove "
+                    f"{name!r}, or absorb other columns"
                 )
 
     def check_nested(self, clusters: Sequence[str | None]) -> None:
@@ -276,8 +277,8 @@ class AbsorbedTable:
         for name, inside in zip(self.names, self.absorbed.nested, strict=True):
             if not set(inside) & set(clusters):
                 raise InputError(
-                    f"the groups of {name!r} reach over several clusters: cr2 and wild standard "
-                    "errors are for absorbed effects inside clusters; use clustered ones"
+                    f"the groups of {name!r} span several clusters: cr2 and wild standard "
+                    "errors need absorbed effects nested in clusters; use clustered ones"
                 )
 
     def _at(self, names: Sequence[str]) -> list[int]:
@@ -354,7 +355,7 @@ def _check_columns(names: Sequence[str], roles: Roles) -> None:
             columns = getattr(roles, role)
             if name == columns or (isinstance(columns, tuple) and name in columns):
                 raise InputError(
-                    f"column {name!r} is absorbed and given as {role.replace('_', '-')} too; "
+                    f"column {name!r} is both absorbed and given as {role.replace('_', '-')}; "
                     "expected one of them"
                 )
 

@@ -1,4 +1,4 @@
-"""`interval`: which values of an effect the log does not reject, however weak z is."""
+"""`interval`: the values of an effect that the log does not reject, however weak z is."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ def interval(  # noqa: PLR0913
     level
         Probability of holding the truth.
     se
-        What the errors may be: ``unadjusted`` (homoskedastic), ``robust`` (a variance of
-        their own each row), ``clustered`` (dependent within clusters), ``hac`` (dependence that
-        fades along an episode; `StandardErrors` gives a bandwidth). ``auto`` are those of
-        `estimate`: of the fit itself, or what it would choose for the log.
+        The assumption about errors: ``unadjusted`` (homoskedastic), ``robust`` (heteroskedastic),
+        ``clustered`` (dependent within clusters), ``hac`` (dependence that fades along an episode;
+        `StandardErrors` gives a bandwidth). ``auto`` are those of `estimate`: of the fit itself, or
+        what it would choose for the log.
     cluster
         Up to three columns to cluster by, the episode by default.
     log
@@ -105,7 +105,7 @@ def interval(  # noqa: PLR0913
     source = load_fit(source) if is_saved_fit(source) else source
     if isinstance(source, Fit | Moments):
         if formula is not None:
-            raise InputError("formula is for a log; a fit and moments have features of their own")
+            raise InputError("a formula needs a log; a fit or moments already have features")
         opened = _Opened.of_fit(source, log, requested, absorb)
     else:
         source = open_log(source, formula).watched(progress)
@@ -171,7 +171,9 @@ class _Opened:
     ) -> _Opened:
         """Take the moments of a fit, which has absorbed what it has absorbed."""
         if absorb:
-            raise InputError("absorb is for a log; a fit and moments have absorbed theirs already")
+            raise InputError(
+                "absorb needs a log; a fit or moments have already absorbed their effects"
+            )
         if isinstance(source, Moments):
             return cls(source, log, _of_moments(source, requested, log))
         if source.absorbed is not None or source.partialled is not None:
@@ -247,7 +249,7 @@ def _needs_rows(kind: str) -> InputError:
 
 
 def _not_along(errors: Resolved, episode: str | None) -> Resolved:
-    """Cluster by episode where there are no rows whose lags HAC errors could weigh."""
+    """Cluster by episode where there are no rows for the lags of HAC errors."""
     if episode is None:
         return errors
     return replace(errors, kind="clustered", clusters=(episode,), note="")

@@ -5,12 +5,12 @@ but on the rows of the log
 
     g = E[y | c] - W E[[x, a] | c]
 
-is known, each expectation out of fold. What comes next depends on what the controls do:
+is known, each expectation out of fold. The next state depends on what the controls do:
 
-- *held*: they never change within an episode. Its g is then a constant, as that of an absorbed
-  effect: the model has the mean of all, and `Fit.of_unit` that of an episode.
-- *drawn*: rows are decisions of their own, or g at one step says nothing about the next. Around its
-  mean it is then noise.
+- *held*: they never change within an episode. Its g is then a constant, like an absorbed effect:
+the model has the mean over episodes, and `Fit.of_unit` that of one episode.
+- *drawn*: rows are separate decisions, or g at one step says nothing about the next. It is then
+noise around its mean.
 - Else a plan would have to predict the controls, by functions that the model does not hold. This is
   refused, with the reason.
 """
@@ -30,7 +30,7 @@ from ivvi.fitting.absorbing import FixedEffects
 from ivvi.fitting.partialling import Partialled, Residuals, features_of
 
 LASTING = 0.1
-"""With a larger correlation between g at one step and the next, g is not drawn anew."""
+"""With a larger correlation between g at one step and the next, g is not drawn independently."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -40,7 +40,7 @@ class ControlLevels:
     Attributes
     ----------
     residuals
-        The rows, with and without what controls predict.
+        The rows, with and without the controls' predictions.
     W
         Weights of [x, a], (d_y, d_phi).
     g
@@ -132,11 +132,11 @@ def _later(residuals: Residuals, g: Floats) -> tuple[str, str]:
     """Say what a plan takes the controls for, or why there is none."""
     roles, rows, names = residuals.roles, residuals.rows, residuals.partialled.controls
     moved = [name for name in names if f"next_{name}" in roles.outputs]
-    end = "; a learner is not kept: give them as states, without taking them out, to plan"
+    end = "; the learner is not saved: to plan, give them as states instead of controls"
     if moved:
         return "", (
-            f"the controls {', '.join(moved[:3])} are states that actions may move, and what they "
-            f"do to the next step was taken out before this fit{end}"
+            f"the controls {', '.join(moved[:3])} are states that actions may move, and their "
+            f"effect on the next step was partialled out before this fit{end}"
         )
     if roles.episode is None or not roles.derived:
         return "drawn", ""
@@ -149,8 +149,8 @@ def _later(residuals: Residuals, g: Floats) -> tuple[str, str]:
             lasting = float(np.corrcoef(before, after)[0, 1])
             if abs(lasting) > LASTING:
                 return "", (
-                    f"the controls change from step to step and their part of {name} lasts "
-                    f"(correlation {lasting:.2f} with the step before), so that a plan would have "
+                    f"the controls change from step to step and their part of {name} persists "
+                    f"(correlation {lasting:.2f} with the step before), so a plan would have "
                     f"to predict them{end}"
                 )
     return "drawn", ""

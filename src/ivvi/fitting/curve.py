@@ -8,7 +8,7 @@ the estimate without group g of G,
 the jackknife by clusters, which for least squares is known as CR3 and errs on the safe side
 where clusters are few (MacKinnon, Nielsen and Webb, 2023). It holds for any method that
 estimates from moments: penalties and k-classes have no residuals that are orthogonal to the
-instruments, so that a formula for two-stage least squares says nothing of them.
+instruments, so a formula for two-stage least squares does not apply to them.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ def _spread(fit: Fit, name: str) -> tuple[float, float, float]:
             grid = block.grids[at]
             inner = grid[1:-1] if len(grid) > 4 else grid
             return inner[0], grid[len(grid) // 2], inner[-1]
-    raise InputError(f"these features do not show the range of {name!r}: give span= and at=")
+    raise InputError(f"the range of {name!r} is unknown with these features; give span= and at=")
 
 
 def _without(whole: Moments, episodes: EpisodeMoments, gone: np.ndarray) -> Moments:

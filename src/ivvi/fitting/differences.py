@@ -1,4 +1,4 @@
-"""A confounder that lasts a whole episode drops out of differences between its steps.
+"""A confounder that is constant within an episode drops out of differences between its steps.
 
 The paper's remark on global confounders, for dynamics that have others too: with
 
@@ -45,7 +45,7 @@ from ivvi.moments import Moments
 
 BEFORE = " before"
 PROBES = 500
-"""Rows in which columns are exchanged to see which features depend on them."""
+"""Rows in which columns are permuted to see which features depend on them."""
 
 
 class DifferencedTable:
@@ -59,7 +59,7 @@ class DifferencedTable:
     in_memory = False
     num_rows: int | None = None
     copies_are_meant = True
-    """A difference may equal an earlier level: of dummies for the years they do."""
+    """A difference may equal an earlier level, as it does for year dummies."""
     files: Sequence[Path]
 
     def __init__(self, log: Log, design: Design, exogenous: Columns = ()) -> None:
@@ -120,15 +120,14 @@ class DifferencedTable:
         lasting = [n for n, c in zip(self._instruments, self._changes, strict=True) if not c]
         if lasting:
             raise InputError(
-                f"the instrument {lasting[0]!r} never changes within an episode, so "
-                "differences between steps leave nothing of it; leave it out, or estimate without "
-                "differences"
+                f"the instrument {lasting[0]!r} never changes within an episode, so differencing "
+                "removes it; leave it out, or estimate without differences"
             )
 
 
 @dataclass(frozen=True, eq=False)
 class Levels:
-    """What leads from an estimate in differences back to x' = W phi(x, a) + noise.
+    """The way back from an estimate in differences to x' = W phi(x, a) + noise.
 
     Attributes
     ----------

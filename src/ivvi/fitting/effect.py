@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 DRAWS = 2000
 FEW_VALUES = 10
-"""With at most this many distinct values of a state, the effect is shown at each."""
-CAVEAT = "the bands take the features as given: that the data chose them is not in their width"
+"""With at most this many distinct values of a state, the effect is shown at each of them."""
+CAVEAT = "the bands take the features as given and do not account for their choice by the data"
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ def effect(  # noqa: PLR0913
     check_level(level)
     loaded = fit if isinstance(fit, Fit) else load_fit(fit)
     if loaded.sample is None or not loaded.estimate.bread.size:
-        raise InputError("this model keeps no rows of its log, or no covariance: fit it to a log")
+        raise InputError("this model holds no rows of its log, or no covariance; fit it from a log")
     contrast = Contrast.of(loaded.roles, loaded.sample, action, over, between)
     row = loaded.estimate.design.output(output or contrast.usual_output(loaded.roles))
     x, M = contrast.along(loaded.estimate, _in_numbers(at or {}, loaded.roles), span, points)
@@ -247,8 +247,8 @@ def _indicator(name: str, roles: Roles) -> str:
     for category in roles.categories:
         if category.column == name and len(category.names) > 1:
             raise InputError(
-                f"{name!r} has the levels {', '.join(category.levels)}; name the one that is "
-                f"compared with {category.levels[0]!r}, such as {category.names[0]!r}"
+                f"{name!r} has the levels {', '.join(category.levels)}; name the one to "
+                f"compare with {category.levels[0]!r}, such as {category.names[0]!r}"
             )
         if category.column == name:
             return category.names[0]
@@ -307,8 +307,8 @@ class Contrast:
             ends = (0.0, 1.0)
         if not (np.abs(ends) <= LARGEST).all() or ends[0] == ends[1]:
             raise InputError(
-                f"the action is moved between {ends[0]:g} and {ends[1]:g}; expected two numbers "
-                f"that differ, up to {LARGEST:g}"
+                f"the action is compared at {ends[0]:g} and {ends[1]:g}; expected two different "
+                f"numbers, up to {LARGEST:g}"
             )
         return cls(roles, sample, action, over or names[0], ends)
 
@@ -411,8 +411,7 @@ def _bands(
     block = estimate.W_cov.blocks[row]
     if not block.size or not np.isfinite(block).all():
         raise InputError(
-            "this fit has no standard errors, and so no bands around an effect; fit with the "
-            "method exact"
+            "this fit has no standard errors, so an effect has no bands; use the method exact"
         )
     values, vectors = np.linalg.eigh(block)
     paths = M @ (vectors * np.sqrt(np.maximum(values, 0.0)))

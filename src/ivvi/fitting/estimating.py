@@ -1,4 +1,4 @@
-"""The verbs `estimate` and `diagnose`, and methods by their words."""
+"""The verbs `estimate` and `diagnose`, and methods by name."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def estimate(  # noqa: PLR0913
     Returns
     -------
     Fit
-        Without `moments`, `baseline` and `diagnostics` where `SGDA` works with memory of order d.
+        Without `moments`, `baseline` and `diagnostics` where `SGDA` uses linear memory.
 
     Examples
     --------
@@ -118,16 +118,16 @@ def estimate(  # noqa: PLR0913
     """
     started = time.perf_counter()
     if formula is not None and not (phi == "linear" and psi is None):
-        raise InputError("a formula has features of its own; leave phi and psi out")
+        raise InputError("a formula defines its own features; remove phi and psi")
     if not isinstance(logs, Shard):
         logs = open_log(logs, formula).watched(progress)
         absorb = logs.absorbing(absorb)
     elif formula is not None:
-        raise InputError("a formula (formula=) is for logs; moments have features of their own")
+        raise InputError("a formula (formula=) is only for logs; moments already have features")
     if isinstance(logs, Log) and logs.roles.frequency and (difference or checkpoint is not None):
         raise InputError(
-            "differences and checkpoints follow single rows; frequency weights make several of "
-            "each: repeat the rows in the log instead"
+            "frequency weights do not work with differences or checkpoints; repeat the rows "
+            "in the log instead"
         )
     one_pass = checkpoint is None and client is None and not episodes
     rows = one_pass and not isinstance(logs, Shard)
@@ -215,7 +215,7 @@ def diagnose(  # noqa: PLR0913
         logs = load_fit(logs)
     if isinstance(logs, Fit):
         if cluster:
-            raise InputError("clusters are given for a log; a fit has its own")
+            raise InputError("clusters can be given only for a log; a fit has its own")
         fit = logs
     else:
         fit = estimate(
@@ -252,7 +252,7 @@ def _check_transformed(
             "no moments, checkpoint, cluster or per-episode moments"
         )
     if half_panel and not absorb:
-        raise InputError("half_panel (--half-panel) is for absorbed effects; give absorb too")
+        raise InputError("half_panel (--half-panel) needs absorbed effects; give absorb too")
     if exogenous and not difference:
         raise InputError(
             "exogenous states only matter with differences; give difference (--difference) too"
@@ -264,16 +264,16 @@ def _check_controls(controls: Columns, learner: Any, features: Any, *, alone: bo
     if not controls:
         if learner is not None:
             raise InputError(
-                "a learner is given and no controls; name them (controls=, --controls)"
+                "a learner is given without controls; name them (controls=, --controls)"
             )
         return
     if not alone:
         raise InputError(
-            "controls are taken out of the rows of a log, in one process: no formula, differences, "
-            "absorbed effects, moments, checkpoint, cluster or per-episode moments"
+            "controls are partialled out of the rows of a log, in one process: no formula, "
+            "differences, absorbed effects, moments, checkpoint, cluster or per-episode moments"
         )
     if any(not isinstance(one, str | None) or one not in (None, "linear") for one in features):
-        raise InputError("controls are for linear features of all other columns; leave out others")
+        raise InputError("controls work only with linear features; remove phi and psi")
 
 
 fit = estimate

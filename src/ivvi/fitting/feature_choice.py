@@ -28,7 +28,7 @@ def is_auto(phi: FeatureMap | str, psi: FeatureMap | str | None) -> bool:
     if AUTO not in (phi, psi):
         return False
     if phi != AUTO or psi not in (None, AUTO):
-        raise InputError("auto chooses phi and psi together; leave out the other (--phi, --psi)")
+        raise InputError("auto chooses phi and psi together; remove the other one (--phi, --psi)")
     return True
 
 
@@ -36,8 +36,8 @@ def choose(rows: Log | Batch, roles: Roles, method: Method | None = None) -> Cho
     """Choose features for a log, or for some rows, that `method` is to be fitted with."""
     if method not in (None, Exact()):
         raise InputError(
-            "auto chooses features and their penalties by the closed form; it is for the "
-            f"method exact without a ridge, not for {method.name}: choose other features"
+            "auto chooses features and their penalties by the closed form, so it needs the "
+            f"method exact without a ridge, not {method.name}; choose other features"
         )
     if isinstance(rows, Log):
         rows = spread_episodes(rows.batches(episodes=True), ROWS_TO_CHOOSE)

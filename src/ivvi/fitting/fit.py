@@ -42,8 +42,8 @@ from ivvi.moments.shard import Shard
 from ivvi.weak_iv.robust_intervals import RobustIntervals
 
 NOT_SAVED = (
-    "this fit was saved without its moments; fit the log again, save them (no --without-moments), "
-    "and in levels"
+    "this fit was saved without its moments; fit the log again in levels and save them (no "
+    "--without-moments)"
 )
 
 
@@ -56,9 +56,9 @@ class Fit(TableResult):
     estimate
         The estimate asked for.
     inference
-        What the moments tell beside it; None where descent-ascent worked with memory of
-        order d and formed none. `moments`, `baseline`, `diagnostics`, `scored` and `errors`
-        are then refused, with the reason.
+        What the moments show besides it; None where descent-ascent used linear memory and computed
+        no moments. `moments`, `baseline`, `diagnostics`, `scored` and `errors` are then refused,
+        with the reason.
     counts
         Rows, transitions, episodes and what was dropped.
     roles, label, method, seconds
@@ -236,19 +236,18 @@ class Fit(TableResult):
     def shard(self) -> Shard:
         """The moments with what is needed to add to them.
 
-        The files that were read are hashed now; one that is gone cannot come again.
+        The files that were read are hashed now; missing files are skipped.
         """
         if self.differenced:
-            raise InputError("a fit from differences has no moments that others can be added to")
+            raise InputError("a fit from differences has no moments to add others to")
         if self.absorbed is not None:
             raise InputError(
-                "a fit with absorbed effects has no moments that others can be added to; fit all "
-                "rows again"
+                "a fit with absorbed effects has no moments to add others to; fit all rows again"
             )
         if self.partialled is not None:
             raise InputError(
-                "a fit with controls taken out has no moments that others can be added to; fit all "
-                "rows again"
+                "a fit with controls partialled out has no moments to add others to; fit all rows "
+                "again"
             )
         present = [f for f in self.files if not isinstance(f, Path) or f.exists()]
         hashes = tuple(content_hash(f) if isinstance(f, Path) else f for f in present)
@@ -278,14 +277,14 @@ class Fit(TableResult):
         return difference(self.moments, suspects, self.scored.get("exact"))
 
     def summary(self, *, most_outputs: int | None = 6, warnings: bool = True) -> str:
-        """Return three plain sentences, the coefficients beside least squares', diagnostics.
+        """Return three plain sentences, coefficients (with least squares) and diagnostics.
 
         `warnings` are left out where they were shown already.
         """
         return fit_summary(self, most_outputs, warnings=warnings)
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
-        """Draw the actions' effects with 95% intervals, least squares beside; `path` saves it."""
+        """Draw the actions' effects with 95% intervals, and least squares; `path` saves it."""
         return plot_fit(self, path, force=force)
 
     @cached_property
@@ -294,7 +293,7 @@ class Fit(TableResult):
         return fit_brief(self)
 
     def records(self) -> Records:
-        """Return the coefficients, one row per output and feature, least squares beside them."""
+        """Return the coefficients, one row per output and feature, with those of least squares."""
         if self.inference is None:
             return coefficient_records(self.estimate)
         baseline = None if self.method == "least-squares" else self.inference.baseline
@@ -368,7 +367,7 @@ class Fit(TableResult):
         force: bool = False,
         replaces: str | None = None,
     ) -> Path:
-        """Save the model, with `to_json` and the `sample` beside it; not one that diverged.
+        """Save the model, with its `to_json` and `sample`; one that diverged is refused.
 
         Without its `moments` it cannot be updated with new rows. Those of single episodes are
         saved if the fit holds them (`ivvi.fit(episodes=True)`, streams, sums by episode), so that

@@ -1,8 +1,8 @@
 """A fit in words and in a picture: three sentences, the tables, and what the actions do.
 
-Where features bend or cross actions, the coefficient of an action is its effect where all it is
-crossed with is zero, and not the effect that anybody asks for. Its effect is then averaged over
-the log's states.
+With nonlinear features or interactions, the coefficient of an action is its effect where everything
+it is interacted with is zero, which is rarely of interest. Its effect is then averaged over the
+log's states.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ FAR = 2.0
 """Two estimates of an effect that differ by this many standard errors are worth reporting."""
 PLAN = (
     "`ivvi plan` finds the best actions in this model; `ivvi value` says what they are worth, and "
-    "`ivvi sensitivity` how invalid the instrument may be."
+    "`ivvi sensitivity` how invalid the instrument may be before that changes."
 )
 REPORT = (
-    "Report the effects with their intervals; to plan, fit without controls, since what they do is "
-    "not in the model."
+    "Report the effects with their intervals; to plan, fit without controls, since their effects "
+    "are not in the model."
 )
 DELAYED = (
     "Of two steps that are compared, the earlier instrument moves the outcome in another way than "
@@ -48,7 +48,7 @@ MOST_DRAWN = 6
 
 
 def fit_summary(fit: Fit, most_outputs: int | None, *, warnings: bool = True) -> str:
-    """Return three plain sentences, the coefficients beside least squares', diagnostics."""
+    """Return three plain sentences, coefficients (with least squares) and diagnostics."""
     outputs, trace = fit.roles.outputs, fit.estimate.trace
     n_outputs = len(outputs) if most_outputs is None else min(most_outputs, len(outputs))
     lines = [
@@ -118,9 +118,9 @@ def fit_brief(fit: Fit) -> Brief:
     if fit.inference is None:
         return Brief(
             (
-                ("Instrument", "Not judged: the moments that this needs were not formed."),
+                ("Instrument", "Not judged: this needs moments that were not computed."),
                 ("Confounding", "Not compared with regression, for the same reason."),
-                ("Next", "`ivvi diagnose` on a part of the log with fewer features."),
+                ("Next", "Run `ivvi diagnose` on part of the log with fewer features."),
             )
         )
     trusted = fit.diagnostics.verdict.word in ("strong", "doubtful", "")
@@ -166,14 +166,14 @@ def recommended_interval(fit: Fit, i: int, j: int) -> tuple[str, float, float]:
     if recommended == "wild" and wild is not None:
         return piece(*wild.interval, digits=3), *wild.interval
     if recommended in ("robust", "none"):
-        return "(no interval of it can be trusted)", -math.inf, math.inf
+        return "(none of its intervals can be trusted)", -math.inf, math.inf
     w, half = float(fit.W[i, j]), float(half_widths(fit.estimate)[i, j] * fit.se[i, j])
     return piece(w - half, w + half, digits=3), w - half, w + half
 
 
 @dataclass(frozen=True, slots=True)
 class AverageEffect:
-    """The effect of one more of an action on an output, averaged over the log's rows.
+    """The effect of one more unit of an action on an output, averaged over the log's rows.
 
     `row` is the output's place; `group` has the average, its standard error and the share of states
     in which the effect is positive, `regression` the average that least squares gives.
@@ -256,7 +256,7 @@ def plot_fit(fit: Fit, path: str | os.PathLike[str] | None, *, force: bool) -> A
             ax.plot(fit.baseline.W[i, features], at, "X", color=LS, ms=8, label="least squares")
             ax.legend(frameon=False, fontsize=8)
         ax.set_title(estimate.design.outputs[i], loc="left", fontsize=10)
-        ax.set(xlabel="effect of one more, 95% interval")
+        ax.set(xlabel="effect of one more unit, 95% interval")
     return finished(figure, path, force=force)
 
 
@@ -304,9 +304,9 @@ def _end_lines(fit: Fit) -> list[str]:
 def _confounding(fit: Fit, *, trusted: bool) -> str:
     """Name the effect of an action that least squares gets most wrong: its sign, else its size."""
     if fit.diagnostics.verdict.word == "contradictory":
-        return "Instruments that contradict each other cannot tell what confounding did."
+        return "Instruments that contradict each other cannot show what confounding did."
     if not trusted:
-        return "With this instrument the log cannot tell what confounding did."
+        return "With this instrument the log cannot show what confounding did."
     if averages := average_effects(fit):
         return _on_average(fit, max(averages, key=lambda one: one.gap))
     if fit.choice is not None and not fit.choice.is_linear:

@@ -1,4 +1,4 @@
-"""What the moments tell besides W, as tables of text and as JSON."""
+"""What the moments show besides W, as tables of text and as JSON."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from ivvi.weak_iv.robust_intervals import RobustIntervals
 from ivvi.weak_iv.wild_bootstrap import WildTest
 
 NO_MOMENTS = (
-    "with memory of order d the moments are not formed; fit fewer features, or ask for "
-    "quadratic memory"
+    "with linear memory the moments are not computed; fit fewer features, or ask for quadratic "
+    "memory"
 )
 DIAGNOSTICS = (
     *("mu_iv", "mu_b", "rank", "identified", "first_stage", "cragg_donald"),
@@ -38,12 +38,12 @@ MOST_INSTRUMENTS = 6
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Inference(Compact):
-    """What the moments tell beside W.
+    """What the moments show besides W.
 
     Attributes
     ----------
     moments
-        All that the data said; None in a fit that was saved without them.
+        The sums over the rows; None in a fit that was saved without them.
     baseline
         Confounded least squares.
     diagnostics
@@ -51,11 +51,11 @@ class Inference(Compact):
     scored
         Variances of residuals times instruments, from the second pass; empty without one.
     errors
-        What the standard errors asked for came to.
+        The standard errors that were used.
     robust
-        Intervals of the actions' effects that a weak instrument cannot spoil.
+        Intervals of the actions' effects that are valid with a weak instrument.
     actions
-        How strong the instruments are for each action, by the features that hold it.
+        How strong the instruments are for each action, by the features that contain it.
     wild
         Bootstrapped tests of the actions' effects, by output and feature, if asked for.
     reduced_form
@@ -91,7 +91,7 @@ class Inference(Compact):
         return [*lines, *self.judgement()]
 
     def judgement(self) -> list[str]:
-        """What is known of the instruments, as text."""
+        """The judgement of the instruments, as text."""
         return [diagnostics_table(self.diagnostics), *action_lines(self.actions)]
 
     def _wild_lines(self, output: str) -> list[str]:
@@ -176,7 +176,7 @@ def coefficient_table(estimate: Estimate, baseline: Estimate, output: int) -> st
 def coefficient_records(
     estimate: Estimate, robust: RobustIntervals | None = None, baseline: Estimate | None = None
 ) -> Records:
-    """Return the coefficients, one row per output and feature, with what is known beside them."""
+    """Return the coefficients, one row per output and feature, with their statistics."""
     half, nan = half_widths(estimate) * estimate.se, float("nan")
     rows: Records = []
     for i, output in enumerate(estimate.design.outputs):

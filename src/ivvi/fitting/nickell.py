@@ -6,8 +6,8 @@ variance of x within episodes, however many episodes there are (Nickell, 1981). 
 
     G b / T,   G = L S      with L the influence of the moments E[x e] on W.
 
-With effects of their own for the two halves of each episode, of l steps, it is G_half b / l. Both
-G are known, so the difference of the two estimates tells b, and with it the bias of W:
+With effects of their own for the two halves of each episode, of l steps, it is G_half b / l. Both G
+are known, so the difference of the two estimates gives b, and with it the bias of W:
 
     W_half - W ~ (G_half / l - G / T) b        bias = K (W_half - W)        W - bias
 
@@ -42,11 +42,11 @@ from ivvi.moments import Moments, compute_moments
 from ivvi.moments.welford import Ints
 
 Solved = tuple[Moments, Estimate]
-"""The moments of rows without effects, and their weights."""
+"""The moments of rows with effects removed, and their weights."""
 WORTH_WARNING = 0.25
 """A bias of at least this many standard errors gets a warning."""
 FEWEST_STEPS = 5
-"""Steps of an episode below which the jackknife leaves too much of the bias."""
+"""Steps per episode below which the jackknife leaves too much of the bias."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Nickell:
         if self.unordered:
             return f"not known: the rows of {self.unit} are not in the order of time"
         if worst is None:
-            return f"not known: {self.steps:.3g} steps an episode are too few to halve"
+            return f"unknown: {self.steps:.3g} steps per episode are too few to halve"
         i, j, ratio = worst
         names = estimate.design.phi_names[j], estimate.design.outputs[i]
         bias = f"{self.bias[i, j]:+.3g} ({ratio:.2g} standard errors) for {names[0]} on {names[1]}"
@@ -114,11 +114,11 @@ class Nickell:
             )
         if short:
             return (
-                f"{start}: {self.line(estimate)}; the half-panel jackknife leaves part of it in so "
-                "few steps: use differences (difference=True, --difference)"
+                f"{start}: {self.line(estimate)}; the half-panel jackknife leaves part of it with "
+                "so few steps: use differences (difference=True, --difference)"
             )
         return (
-            f"{start}: {self.line(estimate)}; take it out with half_panel (--half-panel), or use "
+            f"{start}: {self.line(estimate)}; remove it with half_panel (--half-panel), or use "
             "differences (difference=True, --difference)"
         )
 
@@ -305,8 +305,8 @@ def refuse_half_panel(nickell: Nickell | None, episode: Any) -> None:
     """Refuse a correction of a bias that is not there, or not known."""
     if nickell is None:
         raise InputError(
-            "the half-panel jackknife is for absorbed effects of the episodes with next states "
-            f"that are the states of the next row; absorb {episode!r}, or leave it out"
+            "the half-panel jackknife needs absorbed effects of the episodes and next states "
+            f"from the next row; absorb {episode!r}, or do not ask for the jackknife"
         )
     if nickell.unordered:
         raise InputError(

@@ -1,8 +1,8 @@
-"""Episodes that go on from one delivery of rows to the next.
+"""Episodes that continue from one delivery of rows to the next.
 
 A delivery may hold one day of every patient, so that each of them has a last row that waits for
-its next state. An episode goes on if its name comes again with a later step; with the same or an
-earlier one it is a new episode of that name, as where every delivery counts its episodes from zero.
+its next state. An episode continues if its name reappears with a later step; with the same or an
+earlier step it is a new episode of that name, as when every delivery counts its episodes from zero.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class OpenEpisodes:
             gone = len(names) // 4
             text = (
                 f"the last rows of {len(names):,} episodes take too much memory: those of the "
-                f"{gone:,} oldest are given up, which begin anew if they go on"
+                f"{gone:,} oldest are dropped, and these episodes start afresh if they continue"
             )
             warnings.warn(text, IvviWarning, stacklevel=4)
             known, rows = {name: known[name] for name in names[gone:]}, rows.slice(gone)
@@ -218,7 +218,7 @@ def _first_and_last_steps(
 
 
 def _changes(column: pa.Array) -> Bools:
-    """Tell which values are the first, or differ from the one before; (n,)."""
+    """Return which values are the first, or differ from the one before; (n,)."""
     n = len(column)
     differs = flags(pc.fill_null(pc.not_equal(column.slice(1), column.slice(0, n - 1)), True))
     return np.append(True, differs)

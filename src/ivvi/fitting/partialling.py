@@ -1,4 +1,4 @@
-"""Partially linear IV: many controls are taken out of all other columns before anything else.
+"""Partially linear IV: many controls are first partialled out of all other columns.
 
 With y = W phi(x, a) + g(c) + e, where the controls c may act in any way, and E[e | c, x, z] = 0,
 
@@ -6,7 +6,7 @@ With y = W phi(x, a) + g(c) + e, where the controls c may act in any way, and E[
 
 instrumented by z - E[z | c] (Robinson, 1988; Chernozhukov and others, 2018, whose DML2 with one
 instrument and action this is). The conditional means are predicted by a learner that has not seen
-the row's fold; folds are made of whole clusters. What is left is a log of its own: its moments
+the row's fold; folds are made of whole clusters. The residuals are a log of their own: its moments
 give W, and every standard error, first stage, test and robust set follows.
 """
 
@@ -32,13 +32,13 @@ from ivvi.moments.welford import Ints
 
 LEARNERS = ("lasso", "forest")
 DETERMINED = 1e-10
-"""Share of a column's variance below which nothing of it is left."""
+"""Share of a column's variance below which it counts as fully explained."""
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Partialled:
-    """Which controls were taken out, and how.
+    """Which controls were partialled out, and how.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Partialled:
         """All of it in a line."""
         shares = ", ".join(f"{share:.0%} of {name}" for name, share in self.explained.items())
         return (
-            f"{len(self.controls)} taken out by {self.learner}, {self.folds} folds of "
+            f"{len(self.controls)} partialled out by {self.learner}, {self.folds} folds of "
             f"{self.by or 'rows'}; they predict {shares}"
         )
 
@@ -149,7 +149,7 @@ def without_controls(
         explained[name] = _explained(V[:, j], left[:, j], rows.weight, name, names)
         logger.info("controls predict %.3f of %s", explained[name], name)
     table = _table(dict(zip(columns, left.T, strict=True)), rows, roles)
-    label = f"{log.label}, {len(names)} controls taken out"
+    label = f"{log.label}, {len(names)} controls partialled out"
     opened = Log(ArrowTable(table, label, log.table.files), roles, notes=log.notes)
     partialled = Partialled(names, _called(learner), folds, by, explained)
     rows = replace(rows, x=rows.x[:, others])
@@ -188,7 +188,7 @@ def _with_controls(log: Log, controls: Columns) -> tuple[tuple[str, ...], Log]:
     available = list(dict.fromkeys((*roles.state, *free)))
     names = match_columns(controls, available, "controls")
     if not names:
-        raise InputError("no column of controls is given")
+        raise InputError("no control column is given")
     more = tuple(name for name in names if name not in roles.state)
     if not more:
         return names, log
@@ -221,7 +221,7 @@ def _kept_roles(roles: Roles, left: Roles) -> Roles:
 
 
 def _groups(rows: Batch, roles: Roles, by: str | None) -> tuple[Ints, str]:
-    """Return what tells apart the groups that folds are made of, and the name of their column."""
+    """Return the groups that folds are made of, and the name of their column."""
     if by is not None and by in roles.cluster:
         return rows.clusters[roles.cluster.index(by)], by
     if roles.episode is None:
@@ -234,7 +234,7 @@ def folds_of(groups: Ints, folds: int, seed: int, by: str = "") -> Ints:
     distinct, number = np.unique(groups, return_inverse=True)
     count = len(distinct)
     if folds < 2:
-        raise InputError(f"{folds} folds are asked for; expected 2 or more")
+        raise InputError(f"folds is {folds}; expected 2 or more")
     if count < folds:
         what = f"values of {by!r}" if by else "rows"
         raise DataError(
@@ -255,7 +255,7 @@ def learner_of(learner: Any, seed: int) -> Callable[[], Any]:
         from sklearn.preprocessing import StandardScaler
     except ImportError:
         raise InputError(
-            "learners of controls need scikit-learn: pip install 'ivvi[sklearn]'"
+            "learners for controls need scikit-learn: pip install 'ivvi[sklearn]'"
         ) from None
     if learner == "lasso":
         return lambda: make_pipeline(StandardScaler(), LassoCV(max_iter=10_000))
@@ -331,8 +331,8 @@ def _explained(
     rest = float(np.average(left**2, weights=weight))
     if rest <= DETERMINED * total:
         raise InputError(
-            f"the controls {', '.join(controls[:3])} determine {name!r}, of which nothing is left; "
-            f"leave out the control that does"
+            f"the controls {', '.join(controls[:3])} determine {name!r}, so nothing of it is left; "
+            "leave out the control that does"
         )
     return 1 - rest / total
 

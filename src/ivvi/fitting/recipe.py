@@ -162,7 +162,7 @@ class Recipe:
         return self.errors.kind in ("cr2", "wild")
 
     def _moments(self, log: Log, design: Design, *, episodes: bool) -> tuple[Moments, Counts]:
-        """Make the first pass, keeping what tells how to cluster and, if cheap, clusters' own."""
+        """Make the first pass; keep what decides the clusters and, if cheap, their moments."""
         episodes = episodes or self._keeps
         by = self.errors.kept_by(log)
         options: dict[str, Any] = {"groups": self.errors.summed_by(log)}
@@ -258,21 +258,21 @@ class Recipe:
         method = self.method
         if isinstance(method, JackknifeIV) and errors.kind != "robust":
             raise InputError(
-                f"{method.name} leaves out single rows, and its standard errors are robust; these "
-                f"are {errors.kind}: ask for robust ones (se=, --se) if rows are independent"
+                f"{method.name} leaves out single rows and has only robust standard errors, not "
+                f"{errors.kind} ones; ask for robust (se=, --se) if rows are independent"
             )
         if self.errors.kind == "bekker" and not isinstance(method, LIML | Fuller):
             raise InputError(
-                f"bekker standard errors are for the methods liml and fuller:1; the method is "
-                f"{method.name} (ujive, ijive and jive1 have errors for many instruments by "
-                "themselves)"
+                f"bekker standard errors are only for the methods liml and fuller:1; the method is "
+                f"{method.name} (ujive, ijive and jive1 already have standard errors for many "
+                "instruments)"
             )
         if not isinstance(method, GMM) or method.weight is not None:
             return method
         if log is None and errors.note and errors.kind == "unadjusted":
             raise InputError(
-                "gmm needs the rows of a log, or sums that were kept by episode (episodes=True, "
-                "--by-episode or --keep-episodes); these are the sums of all"
+                "gmm needs the rows of a log, or sums kept by episode (episodes=True, "
+                "--by-episode or --keep-episodes); these sums are over all rows"
             )
         return replace(method, weight=errors)
 
@@ -364,8 +364,8 @@ class Recipe:
             return {}
         if self.method.name != "exact" or not estimate.identified:
             raise InputError(
-                "the wild bootstrap is of two-stage least squares that is identified; "
-                f"{self.method.name} was asked for: use the method exact, or clustered errors"
+                "the wild bootstrap supports only identified two-stage least squares, not "
+                f"{self.method.name}; use the method exact, or clustered errors"
             )
         return wild_tests(moments, draws=self.errors.draws, seed=self.errors.seed)
 
@@ -381,9 +381,9 @@ class Recipe:
         return self.errors.for_sums(by, shard.counts, d_phi, shard.roles, alike, others)
 
     def _without_moments(self, method: SGDA, log: Log, design: Design) -> Fit:
-        """Fit by descent-ascent in memory of order d."""
+        """Fit by descent-ascent with linear memory."""
         if self.client is not None:
-            raise InputError("memory of order d uses no moments for a cluster to compute")
+            raise InputError("linear memory cannot use Dask: it computes no moments")
         estimate, counts = method.solve_wide(log, design, self.checkpoint)
         return Fit(
             estimate=estimate,
@@ -404,7 +404,7 @@ class Recipe:
         from ivvi.moments.dask import compute_moments_on
 
         if self.checkpoint is not None:
-            raise InputError("a checkpoint is for one process; a cluster needs none")
+            raise InputError("checkpoints do not work with Dask; they are for one process")
         return partial(compute_moments_on, self.client)
 
 

@@ -21,13 +21,13 @@ from ivvi.moments import Moments
 from ivvi.moments.shard import Shard
 
 SAVED_BESIDE = ("inference", "sample", "log")
-"""Fields of a fit that are saved by other means, or not at all."""
+"""Fields of a fit that are saved elsewhere, or not at all."""
 TWICE = ("W", "noise_cov", "bread", "W_cov")
-"""What a folder holds twice: its dynamics can be read without the fit."""
+"""Fields that a folder holds twice, so that its dynamics can be read without the fit."""
 
 
 def fit_parts(fit: Fit, *, moments: bool, episodes: bool) -> Saved:
-    """Return what `load_fit` needs beside the dynamics, as JSON values and arrays."""
+    """Return what `load_fit` needs besides the dynamics, as JSON values and arrays."""
     packer = Packer(shared=(Design, Moments))
     saved = dataclasses.replace(fit, files=fit.shard.files if moments else ())
     names = [name for name in field_types(Fit) if name not in SAVED_BESIDE]
@@ -95,7 +95,9 @@ def _from_parts(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Fit:
     own = fit.model
     for name in TWICE:
         if not _same(getattr(own, name), getattr(model, name)):
-            raise FileError(f"not a sound model: {name} of its fit is not that of its dynamics")
+            raise FileError(
+                f"not a sound model: {name} of its fit differs from that of its dynamics"
+            )
     return fit
 
 

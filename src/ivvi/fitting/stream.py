@@ -133,7 +133,7 @@ class Stream:
         """Return the fit to all rows so far."""
         state, started = self._begun, time.perf_counter()
         if not self.n:
-            raise DataError("no row has met its next state yet")
+            raise DataError("the stream has no complete transition yet; add more rows")
         CopyWatch(state.roles, state.position.alike).check()
         if state.online is None:
             fit = estimate(self.shard, method=self.method, allow_unidentified=allow_unidentified)
@@ -164,13 +164,13 @@ class Stream:
     def shard(self) -> Shard:
         """The moments so far, to be saved, merged or fitted."""
         if (shard := self._begun.shard) is None:
-            raise InputError("a stream in memory of order d keeps no moments")
+            raise InputError("a stream with linear memory keeps no moments")
         return shard
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the state as one file, replacing the last one in one step."""
         if isinstance(self.method, SGDA) and not isinstance(self.method.schedule, str):
-            raise InputError("only a stream whose schedule is a word can be saved")
+            raise InputError("a stream can be saved only if its schedule is given as a word")
         facts, arrays = self._begun.saved()
         facts |= {
             "method": self.method.name,
@@ -199,7 +199,7 @@ class Stream:
     @property
     def _begun(self) -> StreamState:
         if self._state is None:
-            raise DataError("no rows have come yet")
+            raise DataError("the stream is empty; add rows first")
         return self._state
 
     @property

@@ -35,7 +35,7 @@ class StreamState:
     design, roles
         Features and columns, those of the first delivery.
     moments
-        Sums over all rows; None in memory of order d.
+        Sums over all rows; None with linear memory.
     online
         What descent-ascent has come to; None for methods that need the moments alone.
     position
@@ -86,7 +86,7 @@ class StreamState:
 
     @property
     def shard(self) -> Shard | None:
-        """The moments so far; None in memory of order d."""
+        """The moments so far; None with linear memory."""
         if self.moments is None:
             return None
         moments = replace(self.moments, groups=self.steps.sums)

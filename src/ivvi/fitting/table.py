@@ -222,7 +222,7 @@ def table(
     Output next_x0. Standard errors in brackets.
     """
     if digits < 0 or digits > 12:
-        raise InputError(f"a table has {digits} digits; expected 0 to 12")
+        raise InputError(f"digits is {digits}; expected 0 to 12")
     if isinstance(fits, Mapping):
         names, fits = [*fits], [*fits.values()]
     loaded = [_loaded(one) for one in ([fits] if isinstance(fits, Fit) else fits)]
@@ -270,7 +270,7 @@ def _loaded(one: Any) -> Fit:
         return one
     if isinstance(one, str | os.PathLike):
         return Fit.load(Path(one))
-    raise InputError(f"a table is made of fits; found {type(one).__name__}")
+    raise InputError(f"a table needs fits; found {type(one).__name__}")
 
 
 def _words(requested: Columns, allowed: Iterable[str], what: str) -> tuple[str, ...]:
@@ -301,7 +301,7 @@ def _common_outputs(fits: Sequence[Fit], asked: Columns, names: Sequence[str]) -
 def _columns(
     name: str, fit: Fit, outputs: Sequence[str], beside: Sequence[str], words: Sequence[str]
 ) -> list[TableColumn]:
-    """Return the column of a fit and those beside it."""
+    """Return the column of a fit and those next to it."""
     at, estimate = [fit.roles.outputs.index(output) for output in outputs], fit.estimate
     freedoms = estimate.freedoms
     df = np.full(estimate.W.shape, np.inf) if freedoms is None else freedoms

@@ -25,13 +25,13 @@ LATEX = {
     **{"\u2212": "$-$", "\u00d7": r"$\times$", "\u00b1": r"$\pm$"},
     **{"\u2264": r"$\leq$", "\u2265": r"$\geq$", "\u20ac": r"\texteuro{}"},
 }
-"""Signs that mean something else to LaTeX, or that its fonts have in formulas alone."""
+"""Characters that LaTeX treats specially, or that its fonts have only in math mode."""
 LATIN_CAPITALS = {"alpha": "A", "beta": "B", "epsilon": "E", "zeta": "Z", "eta": "H", "iota": "I"}
 LATIN_CAPITALS |= {"kappa": "K", "mu": "M", "nu": "N", "omicron": "O", "rho": "P"}
 LATIN_CAPITALS |= {"tau": "T", "chi": "X"}
-"""Capital Greek letters that LaTeX writes as Latin ones."""
+"""Capital Greek letters that LaTeX typesets as Latin ones."""
 NOTE_WIDTH = (34, 12)
-"""Letters of a line of the note below a table, and more of them for each column."""
+"""Characters per line of the note below a table, and how many each column adds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Fits to rows that are transformed first: differences, absorbed effects, controls taken out."""
+"""Fits to transformed rows: differences, absorbed effects, controls partialled out."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def fit_differences(
     seed: int = 0,
     exogenous: Columns = (),
 ) -> Fit:
-    """Fit to differences between steps; what comes back speaks of levels again."""
+    """Fit to differences between steps; the results are in levels."""
     if set(recipe.errors.columns) - {log.roles.episode}:
         raise InputError("differences are clustered by the episode alone")
     design = build_design(log, phi, psi, seed)
@@ -50,7 +50,7 @@ def fit_differences(
     fit = _fit_differenced(recipe, table)
     baseline, errors = levels.restore(fit.baseline), fit.errors
     if usual := () if recipe.errors.columns else log.roles.usual_clusters:
-        why = "differences are of two rows each, which cannot be clustered by it"
+        why = "each difference is of two rows, which cannot be clustered by that column"
         errors = errors.without_usual(usual, why, "absorb the episodes instead (absorb=, --absorb)")
     return replace(
         fit,

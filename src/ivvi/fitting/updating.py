@@ -77,7 +77,8 @@ def update(
     for file, content in zip(log.table.files, files, strict=True):
         if content in shard.files and not again:
             raise DataError(
-                f"{file} is in {place} already (same content); add it again with again (--again)"
+                f"{place} already contains {file} (same content); use again (--again) to add it "
+                "twice"
             )
     if old.sample is not None and not again:
         _check_new(log, old.sample, place)
@@ -137,9 +138,9 @@ def _kept_by(shard: Shard, requested: StandardErrors, place: str) -> str:
     own = () if blocks is None else (blocks.by or shard.roles.episode or "",)
     if columns and columns != own:
         raise InputError(
-            f"{place} keeps no moments by {' and '.join(columns)}, which clusters need without the "
-            "old rows; fit it with those clusters and keep them (cluster=, episodes=True; "
-            f"--cluster {columns[0]} --keep-episodes)"
+            f"{place} keeps no moments by {' and '.join(columns)}, and clustering needs these or "
+            "the old rows; fit it with those clusters and keep their moments (cluster=, "
+            f"episodes=True; --cluster {columns[0]} --keep-episodes)"
         )
     return "" if blocks is None else blocks.by
 
@@ -153,9 +154,9 @@ def _with_warning(fit: Fit, old: Fit) -> Fit:
         return fit  # which says so already
     become = f"clustered by {' and '.join(now)}" if now else "unadjusted"
     text = (
-        f"the model's standard errors were clustered by {' and '.join(before)}, of which it keeps "
-        f"no moments: they are now {become}, and may be too small; fit all rows again, or keep "
-        "clusters (episodes=True, --keep-episodes)"
+        f"the model's standard errors were clustered by {' and '.join(before)}, but it keeps no "
+        f"moments by cluster: they are now {become}, and may be too small; fit all rows again, or "
+        "keep clusters (episodes=True, --keep-episodes)"
     )
     warnings.warn(text, IvviWarning, stacklevel=3)
     errors = replace(fit.inference.errors, warning=text)

@@ -1,4 +1,4 @@
-"""Arrow columns as NumPy arrays, comparison of schemas, Arrow's messages made short."""
+"""Arrow columns as NumPy arrays, comparison of schemas, short forms of Arrow's messages."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def as_times(column: pa.Array) -> NDArray[np.float64]:
 
 
 def is_finite(values: NDArray[Any]) -> bool:
-    """Tell whether no value is NaN or infinite."""
+    """Return whether no value is NaN or infinite."""
     if values.dtype.kind != "f":
         return True
     with np.errstate(over="ignore", invalid="ignore"):  # the dot product is a cheap first look
@@ -128,7 +128,7 @@ def is_finite(values: NDArray[Any]) -> bool:
 
 
 def is_moderate(values: NDArray[Any]) -> bool:
-    """Tell whether no value is NaN, infinite or beyond `LARGEST`."""
+    """Return whether no value is NaN, infinite or beyond `LARGEST`."""
     if values.dtype.kind != "f":
         return True
     with np.errstate(over="ignore", invalid="ignore"):
@@ -136,19 +136,19 @@ def is_moderate(values: NDArray[Any]) -> bool:
 
 
 def too_large(values: NDArray[Any]) -> Bools:
-    """Tell which values are finite and beyond `LARGEST`, (n,)."""
+    """Return which values are finite and beyond `LARGEST`, (n,)."""
     large: Bools = (np.abs(values) > LARGEST) & np.isfinite(values)
     return large
 
 
 def is_present(column: pa.Array) -> bool:
-    """Tell whether a column has a value in every row, and finite ones if they are numbers."""
+    """Return whether a column has a value in every row, and finite ones if they are numbers."""
     floating = pa.types.is_floating(column.type)
     return not column.null_count and (not floating or is_finite(as_numpy(column)))
 
 
 def missing(column: pa.Array) -> Bools:
-    """Tell which rows of a column have no finite value, (n,)."""
+    """Return which rows of a column have no finite value, (n,)."""
     absent = flags(column.is_null())
     if pa.types.is_floating(column.type):
         absent |= ~np.isfinite(as_numpy(column))

@@ -1,4 +1,4 @@
-"""What a schema leaves unsaid, and new names: columns x0.., a0.., z0.., ``price:Price paid``."""
+"""Defaults of a schema, and new names: columns x0.., a0.., z0.., ``price:Price paid``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ivvi.logs.column_patterns import Columns, match_columns
 from ivvi.logs.schema import Schema
 
 SETTINGS = ("lags", "lag_padding", "every", "date_format", "seen", "missing")
-"""Fields of `Schema` that name no columns."""
+"""Fields of `Schema` that do not name columns."""
 SINGLE = ("reward", "step", "weight")
 """Fields of a schema that name one column."""
 
@@ -29,7 +29,7 @@ def with_new_names(schema: Schema, available: Sequence[str]) -> tuple[Schema, di
         if not (new and sign and old in available) or part in available or new in available:
             return part
         if renamed.setdefault(new, old) != old:
-            raise ColumnError(f"columns {renamed[new]!r} and {old!r} are both renamed {new!r}")
+            raise ColumnError(f"columns {renamed[new]!r} and {old!r} are both renamed to {new!r}")
         return new
 
     changed: dict[str, Any] = {}

@@ -47,7 +47,7 @@ def _match_one(pattern: str, available: Sequence[str], role: str) -> list[str]:
         matches = fnmatch.filter(available, pattern)
         if not matches:
             raise ColumnError(
-                f"no column matches the {role} pattern {pattern!r}; there are: {listing(available)}"
+                f"no column matches the {role} pattern {pattern!r}; columns: {listing(available)}"
             )
         return matches
     return [known_column(pattern, available, role)]

@@ -1,9 +1,9 @@
 """A pass over a Parquet log by the workers of a Dask cluster, local or already there.
 
-The log is cut between row groups. Each task walks over one piece and returns what it made
-of its batches, with its first and last row; where a next state stands in the next piece,
-these two rows are joined here. Results come in the order of the log, whichever task
-finishes first. A task whose worker dies is given to another worker by Dask.
+The log is cut between row groups. Each task walks over one piece and returns the result for its
+batches, with its first and last row; where a next state is in the next piece, these two rows are
+joined here. Results come in the order of the log, whichever task finishes first. A task whose
+worker dies is given to another worker by Dask.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from ivvi.logs.transitions import Transitions
 PATIENCE = 5.0
 """Seconds to wait for a scheduler's answer."""
 WORKER = 1 << 27
-"""Bytes that a worker takes before it has read a row."""
+"""Memory of a worker before it reads a row, in bytes."""
 LOCAL: dict[str, Any] = {
     "threads_per_worker": 1,
     "dashboard_address": ":0",  # any free port: 8787 may be another cluster's
     "scheduler_kwargs": {"dashboard": False},
     "silence_logs": logging.CRITICAL,
 }
-"""Settings of the clusters that we start and stop ourselves."""
+"""Settings of the local clusters that ivvi starts and stops."""
 
 Cluster = Any
 """A number of local processes, the address of a scheduler, or a `distributed.Client`."""
@@ -81,9 +81,9 @@ def _reached(client: Any, address: str) -> Any:
 Ints = NDArray[np.int64]
 Values = tuple[tuple[Any, ...], ...]
 PIECE_ROWS = 1 << 17
-"""Rows of a piece, at least; a row group is never cut."""
+"""Smallest number of rows in a piece; row groups are never split."""
 AHEAD = 4
-"""Pieces under way for each thread of the cluster, which bounds the results that wait."""
+"""Pieces in progress per thread of the cluster; this limits how many results wait in memory."""
 
 
 class ClusterPass:
@@ -160,7 +160,7 @@ class ClusterPass:
                 return True
         if roles.derived:
             raise DataError(
-                f"{log.label} is not in order of ({roles.episode}, {roles.step}), which several "
+                f"{log.label} is not sorted by ({roles.episode}, {roles.step}), as several "
                 "processes need; sort it first, or fit it in one process"
             )
         check_no_duplicates(log.table, roles.keys)
@@ -190,7 +190,9 @@ class ClusterPass:
         except LargeError as error:
             raise large_error(self._log.table, self._log.roles) from error
         except CancelledError as error:
-            raise InputError("the Dask scheduler went away before the work was done") from error
+            raise InputError(
+                "the connection to the Dask scheduler was lost before the work was done"
+            ) from error
         finally:
             self._client.cancel(futures)
 

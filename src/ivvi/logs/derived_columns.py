@@ -1,6 +1,6 @@
 """Columns that look at other rows of the log, made by one query of DuckDB.
 
-- Steps out of dates, and ``dt``, the time to the next row (`ivvi.logs.times`).
+- Steps from dates, and ``dt``, the time to the next row (`ivvi.logs.times`).
 - States that were seen after the action of their row: the state is that of the row before, and
   the row's own is its next state, ``next_sales``.
 - Lags: earlier states and actions of the same episode, ``temperature_lag1``. The first rows of an
@@ -43,17 +43,17 @@ from ivvi.logs.times import DT, StepTimes, count_rows
 
 LOO = "loo:"
 PADDING = ("drop", "first")
-"""What becomes of rows whose lags lie before their episode."""
+"""What to do with rows whose lags lie before their episode."""
 
 
 @dataclass(frozen=True, slots=True)
 class Windowed:
-    """A table with columns that look at other rows, and what was asked for in their names.
+    """A table with columns that look at other rows, and their names.
 
     `lagged` are columns of the state that are earlier values of others; `followed` the next states
     that were made; `groups` the columns over whose values leave-one-out means were taken, which are
-    the `made` instruments; `step` is the step column as the user has it, and `shared` whether its
-    dates come more than once each; `removed` counts the rows that are left out.
+    the `made` instruments; `step` is the step column as the user has it, and `shared` whether dates
+    occur more than once; `removed` counts the rows that are left out.
     """
 
     table: BatchSource
@@ -155,7 +155,7 @@ class _Plan:
     def check(self, db: Any, rows: str, label: str) -> None:
         """Refuse lags that no episode has, and what the times of rows make impossible."""
         if self.schema.lags < 0:
-            raise InputError(f"{self.schema.lags} lags were asked for; expected 0 or more")
+            raise InputError(f"lags is {self.schema.lags}; expected 0 or more")
         if not (self.times.are_numbered or self.earlier):
             return
         self.times.check(db, rows, label)
@@ -168,21 +168,21 @@ class _Plan:
             if not longest or longest < fewest:
                 what = f"{self.schema.lags} lags were" if self.schema.lags else "earlier rows are"
                 raise DataError(
-                    f"{what} asked for, and the longest episode of {label} has {longest or 0} "
+                    f"{what} requested, but the longest episode of {label} has {longest or 0} "
                     f"rows; expected at least {fewest}"
                 )
 
     def _check_followed(self) -> None:
-        """Refuse next states beside those that are made, and a table that has their names."""
+        """Refuse next-state columns besides derived ones, and a table with the same names."""
         if self.followed and self.schema.next_state:
             raise InputError(
                 "states were seen after the action (seen='after', --seen after), so a row's own "
-                "are its next states; next-state columns are given too"
+                "states are its next states; remove the next-state columns"
             )
         if taken := [name for name in self.followed if name in self.table.schema.names]:
             raise ColumnError(
-                f"the next state is to be called {taken[0]!r}, as a column is; name it with "
-                "next_state (--next-state), or rename the state (new:old)"
+                f"the next state would be named {taken[0]!r}, but the log already has that column; "
+                "name it with next_state (--next-state), or rename the state (new:old)"
             )
 
     def query(self, rows: str) -> str:
@@ -297,8 +297,8 @@ class _Plan:
             return ()
         groups = " and ".join(self.groups)
         return (
-            f"instruments by {groups} are means over others' episodes: they are as good as the "
-            f"assignment to a {groups} is random, and need many episodes of each",
+            f"instruments by {groups} are means over other episodes: they are valid only as far as "
+            f"the assignment to a {groups} is random, and need many episodes of each",
         )
 
 
@@ -311,15 +311,15 @@ def _instruments(schema: Schema, names: list[str]) -> tuple[tuple[str, ...], tup
     own = match_columns([p for p in asked if p and p not in loo], names, "instrument")
     groups = match_columns([p[len(LOO) :] for p in loo], names, "instrument")
     if groups and (twice := set(groups) & set(match_columns(schema.action, names, "action"))):
-        raise ColumnError(f"column {min(twice)!r} is an action, and its own loo instrument")
+        raise ColumnError(f"column {min(twice)!r} is both an action and its own loo instrument")
     return own, groups
 
 
 def _is_seen_after(schema: Schema) -> bool:
     if schema.seen not in ("before", "after"):
         raise InputError(
-            f"states were seen {schema.seen!r}; expected 'before' the action of their "
-            "row, or 'after' it"
+            f"seen is {schema.seen!r}; expected 'before' (states were seen before the action of "
+            "their row) or 'after'"
         )
     return schema.seen == "after"
 
@@ -328,8 +328,8 @@ def _is_padded(schema: Schema) -> bool:
     looks_back = schema.lags > 0 or schema.seen == "after"
     if looks_back and schema.lag_padding not in PADDING:
         raise InputError(
-            f"the padding of lags is {schema.lag_padding!r}; expected 'drop' (leave the first rows "
-            "of an episode out) or 'first' (its first state was there before)"
+            f"the padding of lags is {schema.lag_padding!r}; expected 'drop' (drop the first rows "
+            "of an episode) or 'first' (assume its first state before it began)"
         )
     return schema.lag_padding == "first" and schema.lags > 0
 
@@ -396,4 +396,4 @@ def _result(
     return made
 
 
-_WHY = "once lags and instruments are made: every episode is too short, or alone in its group"
+_WHY = "after lags and instruments are computed: every episode is too short, or alone in its group"

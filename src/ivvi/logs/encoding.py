@@ -2,8 +2,8 @@
 
 A category of L levels becomes L - 1 indicators, ``ward[ICU]``; the first level in order is the
 reference, for which all of them are 0. A boolean column is one column of 0 and 1. The levels are
-found once, in one pass that stops at `MOST_LEVELS`, and are part of the log's roles: fits,
-policies and further logs speak of the same columns.
+found once, in one pass that stops at `MOST_LEVELS`, and are part of the log's roles: fits, policies
+and further logs use the same columns.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from ivvi.logs.arrow import as_numpy, is_number, plain_type
 from ivvi.logs.table import ArrowTable, BatchSource, TableView
 
 MOST_LEVELS = 100
-"""Levels of a category that become columns; more are refused."""
+"""Most levels of a category that become columns; more are refused."""
 FEWEST_NUMBERS = 3
-"""Different texts from which on numbers in other words are refused as categories."""
+"""From this many different texts on, numbers written as text are refused as categories."""
 
 
 def indicators(category: CodedColumn, values: pa.Array, where: str) -> list[pa.Array]:
@@ -43,7 +43,7 @@ def indicators(category: CodedColumn, values: pa.Array, where: str) -> list[pa.A
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Tell whether columns of a type are categories unless something else is said."""
+    """Return whether columns of a type are categories unless something else is said."""
     kind = plain_type(kind)
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
@@ -106,7 +106,7 @@ def _levels_met(
 def _check_levels(
     name: str, levels: list[str], rows: int, table: BatchSource, *, asked: bool
 ) -> None:
-    """Refuse what is no category: numbers with a slip, one level, too many levels."""
+    """Refuse columns that are not categories: numbers with a typo, one level, too many levels."""
     numbers = [level for level in levels if is_number(level)]
     words = [level for level in levels if not is_number(level)]
     where = f"column {name!r} of {table.label}"
@@ -124,8 +124,8 @@ def _check_levels(
         )
         raise ColumnError(
             f"{where} has {count}, such as {levels[0]!r}; expected a category of at most "
-            f"{MOST_LEVELS} levels that rows share, or numbers. An instrument with many levels "
-            f"is made as loo:{name} (instrument=, --instrument)"
+            f"{MOST_LEVELS} levels that rows share, or numbers. For an instrument with many "
+            f"levels use loo:{name} (instrument=, --instrument)"
         )
     if len(levels) == 1:
         raise ColumnError(

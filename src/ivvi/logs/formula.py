@@ -3,9 +3,9 @@
 The parts are those of fixest: outputs and exogenous terms, columns whose fixed effects are absorbed
 (this part may be left out), and actions ~ instruments. A term is a column, ``C(column)`` for a
 category that holds numbers, ``I(column**2)``, or a product of these; ``loo(doctor)`` is the
-leave-one-out instrument. formulaic reads the algebra (``+ - : * / **`` and brackets); nothing of a
+leave-one-out instrument. formulaic reads the algebra (``+ - : * / **`` and brackets); no part of a
 formula is evaluated. `Formula.schema` gives the columns their roles, and
-`ivvi.features.column_terms` makes phi and psi of the terms.
+`ivvi.features.column_terms` turns the terms into phi and psi.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NEXT, LOO = "next_", "loo:"
 QUOTES = "`'\""
 CLOSING = {"(": ")", "[": "]", "{": "}", **{sign: sign for sign in QUOTES}}
 MARK = "\N{RIGHT DOUBLE WIGGLY FENCE}"
-"""What formulaic writes before the place of an error."""
+"""The text with which formulaic marks the place of an error."""
 SHAPE = "y ~ x | absorbed | action ~ instrument"
 CALLS = (
     (re.compile(r"C\(\s*`?([^`,()]+?)`?\s*\)"), "category"),
@@ -61,7 +61,7 @@ def term_text(term: Term) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """A formula that was read.
+    """A parsed formula.
 
     Attributes
     ----------
@@ -107,16 +107,16 @@ class Formula:
             new = [name for name in names if name not in exogenous]
             if len(new) != 1 and role == "action":
                 raise InputError(
-                    f"the term {term_text(term)} of the formula does not tell which column is the "
-                    f"{role}; expected one that stands alone, as in "
-                    f"{names[0]} + {term_text(term)}, or the others among the exogenous terms"
+                    f"the term {term_text(term)} of the formula does not show which column is the "
+                    f"{role}; expected one on its own, as in {names[0]} + {term_text(term)}, or "
+                    "the other columns among the exogenous terms"
                 )
             alone += new
         return tuple(dict.fromkeys(alone))
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """Columns that phi and psi look at beside actions and instruments."""
+        """Columns that phi and psi use besides actions and instruments."""
         moved = {*self.actions, *self.instrument_columns}
         every = _columns(self.exogenous + self.endogenous + self.instruments)
         return tuple(name for name in every if name not in moved)
@@ -137,7 +137,7 @@ class Formula:
             return replace(asked, **self._roles(asked, conditions, (), others))
         if len(others) > 1 or (others and asked.reward):
             raise InputError(
-                f"the formula has the outputs {', '.join(others)} beside next states; expected at "
+                f"the formula has the outputs {', '.join(others)} besides next states; expected at "
                 "most one, the reward"
             )
         state = tuple(name.removeprefix(NEXT) for name in following)
@@ -165,7 +165,7 @@ class Formula:
                 word = role.replace("_", "-")
                 raise InputError(
                     f"--{word} ({role}=) and --formula (formula=) exclude each other: the formula "
-                    "says which columns are what"
+                    "already assigns the columns to roles"
                 )
 
     def _check_terms(self, available: Sequence[str]) -> None:
@@ -185,28 +185,31 @@ class Formula:
             column = name.removeprefix(LOO)
             if column not in available:
                 hint = nearest(column, available) or f"; columns: {', '.join(available[:12])}"
-                raise ColumnError(f"{column!r} of the formula is no column of the log{hint}")
+                raise ColumnError(f"{column!r} of the formula is not a column of the log{hint}")
         if mixed := sorted(plain & set(self.categories)):
             raise InputError(f"the formula has {mixed[0]!r} as a number and as a category C()")
         for name in _columns(self.exogenous):
             if name in actions or name in instruments:
                 kind = "action" if name in actions else "instrument"
                 raise InputError(
-                    f"the {kind} {name!r} stands among the exogenous terms of the formula too; "
-                    f"expected it, and its products, on its own side of the last ~"
+                    f"the {kind} {name!r} is also among the exogenous terms of the formula; "
+                    f"expected it, and its products, only on its own side of the last ~"
                 )
         if both := sorted(actions & {n.removeprefix(LOO) for n in _columns(self.instruments)}):
-            raise InputError(f"{both[0]!r} is an action and an instrument of the formula")
+            raise InputError(f"{both[0]!r} is both an action and an instrument of the formula")
         if twice := [t for t in self.instruments + self.endogenous if t in self.exogenous]:
             raise InputError(
-                f"the term {term_text(twice[0])} stands in two places of the formula; expected one"
+                f"the term {term_text(twice[0])} appears twice in the formula; expected it once"
             )
         if not instruments:
             raise InputError(
-                "the formula has no instrument: all columns right of the last ~ are exogenous"
+                "the formula has no excluded instrument: every column right of the last ~ is also "
+                "exogenous; add one that is not"
             )
         if own := sorted(set(self.outputs) & {*_columns(self.exogenous), *actions, *instruments}):
-            raise InputError(f"{own[0]!r} is an output and a term of the formula; expected one")
+            raise InputError(
+                f"{own[0]!r} is both an output and a term of the formula; expected one of them"
+            )
 
     def _outputs(self, available: Sequence[str]) -> tuple[tuple[str, ...], bool, tuple[str, ...]]:
         """Return next states, whether they come from the next row, and the other outputs."""
@@ -217,7 +220,7 @@ class Formula:
             of_state = name.startswith(NEXT) and name.removeprefix(NEXT) in available
             if name not in available and not of_state:
                 hint = nearest(name, available) or f"; columns: {', '.join(available[:12])}"
-                raise ColumnError(f"the output {name!r} of the formula is no column{hint}")
+                raise ColumnError(f"the output {name!r} of the formula is not a column{hint}")
             if name not in available:
                 derived.append(name)
             (following if of_state else others).append(name)
@@ -326,8 +329,8 @@ class _Reader:
         raise _refusal(
             self.text,
             start + _place(factor),
-            f"{factor.expr} is no term; expected columns, C(column), I(column**2), loo(column) and "
-            "their products (write other functions into a column of the log)",
+            f"{factor.expr} is not a term; expected columns, C(column), I(column**2), loo(column) "
+            "and their products (for other functions, add a column to the log)",
         )
 
 
@@ -370,10 +373,10 @@ def _check_closed(text: str) -> None:
         elif letter in CLOSING:
             opened.append((CLOSING[letter], i))
         elif letter in CLOSING.values():
-            raise _refusal(text, i, f"a {letter} that nothing opens")
+            raise _refusal(text, i, f"a {letter} without an opening bracket")
     if opened:
         sign, place = opened[-1]
-        raise _refusal(text, place, f"what opens here is not closed; expected a {sign}")
+        raise _refusal(text, place, f"the bracket that opens here is not closed; expected a {sign}")
 
 
 def _split(text: str, start: int, sign: str) -> Iterator[tuple[str, int]]:

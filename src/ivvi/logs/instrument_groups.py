@@ -1,13 +1,14 @@
-"""Find the column by whose groups an instrument was set, where rows do not follow each other.
+"""Find the column whose groups set an instrument, in a log without sequences.
 
 A policy of a county, a ward's protocol or the price of a day is the same for all rows of its group,
-and these are no independent draws of it. In a log of episodes and steps `instrument_paths` sees
-that; in a cross-section a column of the table tells: no instrument varies within any of its values,
-while it varies between them. With q the chance that two rows have the same instruments, n rows and
-G values, n - G rows agree with the first of their group by chance with probability about q^(n - G).
+so the rows are not independent draws of it. In a log of episodes and steps `instrument_paths`
+detects that; in a cross-section a column of the table shows it: no instrument varies within any of
+its values, while it varies between them. With q the chance that two rows have the same instruments,
+n rows and G values, n - G rows agree with the first of their group by chance with probability about
+q^(n - G).
 
-A column that only says in other words what the instrument is (an arm's name beside its dose) is
-no group: one value of it for each level or rounded number, or whole numbers that grow with it.
+A column that merely recodes the instrument (an arm's name next to its dose) is not a group: one
+value of it for each level or rounded number, or whole numbers that grow with it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ivvi.logs.schema import Roles
 from ivvi.logs.table import BatchSource
 
 LOOKED_AT, FIRST_LOOK = 1 << 16, 1 << 11
-"""Rows that are searched, and those by which most columns are ruled out."""
+"""Rows that are searched, and the first rows, which rule out most columns."""
 MOST_COLUMNS = 200
 """Columns of the table that are compared with the instruments."""
 ENOUGH_VALUES = 20
@@ -36,14 +37,14 @@ ENOUGH_VALUES = 20
 MOST_UNNAMED = 40
 """Columns without a part in the log within whose values rows are compared."""
 FEWEST_GROUPS = 5
-"""With fewer groups nothing is said: they may be the levels of an instrument in other words."""
+"""With fewer groups no note is given: they may merely recode the levels of an instrument."""
 MOST_LEVELS = 10
-"""Values of an instrument that may have been drawn by each row, as arms and doses are."""
+"""Most values of an instrument that may have been drawn row by row, such as arms or doses."""
 DIGITS, ROUNDING = 3, 1e-12
-"""Digits of a number that somebody chose, such as a dose, and its error as a float."""
+"""Digits of a number that a person chose, such as a dose, and its rounding error as a float."""
 ROWS_PER_GROUP = 2
 NO_ACCIDENT = 1e-6
-"""Chance, over all columns, of instruments that agree within groups though rows drew them."""
+"""Chance, over all columns, that instruments drawn by row agree within groups."""
 ROWS_PER_VALUE, FILLED = 5, 0.4
 """Rows for each value of an instrument, and share of the points of a grid that rounding fills."""
 
@@ -144,7 +145,7 @@ def _repeated(table: BatchSource, names: Sequence[str]) -> list[tuple[str, int]]
 
 
 def _is_rounded(z: Floats) -> bool:
-    """Tell whether the values of the middle rows fill a grid, of themselves or their exponents."""
+    """Return whether the values of the middle rows, or their exponents, fill a grid."""
     low, high = np.quantile(z, (0.1, 0.9))
     middle = np.unique(z[(z >= low) & (z <= high)])
     scaled = middle / max(np.abs(middle).max(initial=0.0), 1e-300)
@@ -198,7 +199,7 @@ def _shares(rows: pa.Table, instruments: Sequence[str]) -> Floats:
 
 
 def _repeats(rows: pa.Table, instruments: Sequence[str]) -> bool:
-    """Tell whether the instruments vary, and their values come several times each."""
+    """Return whether the instruments vary, and their values come several times each."""
     return bool(1 < _count(rows, instruments) <= rows.num_rows / ROWS_PER_GROUP)
 
 
@@ -221,7 +222,7 @@ def _groups(rows: pa.Table, roles: Roles, others: Sequence[str]) -> list[str]:
 
 
 def _says_the_same(pairs: pa.Table) -> bool:
-    """Tell whether a column, one value for each of the instrument, is it in other words."""
+    """Return whether a column, one value for each of the instrument, is it in other words."""
     kinds = [plain_type(field.type) for field in pairs.schema]
     if any(map(is_text, kinds[1:])):
         return True
@@ -234,13 +235,13 @@ def _says_the_same(pairs: pa.Table) -> bool:
 
 
 def _is_short(values: Floats) -> np.ndarray:
-    """Tell which numbers have at most `DIGITS` digits that count."""
+    """Return which numbers have at most `DIGITS` digits that count."""
     short = np.array([float(f"{value:.{DIGITS}g}") for value in values])
     return np.asarray(np.abs(short - values) <= ROUNDING * np.abs(values))
 
 
 def _holds(table: BatchSource, name: str, instruments: Sequence[str]) -> bool:
-    """Tell whether no instrument varies within a column's values in the whole table."""
+    """Return whether no instrument varies within a column's values in the whole table."""
     if table.num_rows is not None and table.num_rows <= LOOKED_AT:
         return True
     met: pa.Table | None = None

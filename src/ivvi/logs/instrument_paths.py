@@ -102,9 +102,9 @@ class SharedPaths:
         """Say that groups are clustered by, or might be; empty where there are none."""
         if (groups := self.groups) is not None:
             return (
-                f"{', '.join(groups.words)}: the same at all steps in whole groups of "
-                f"episodes ({groups.count:,} of them), so clustered by these groups too; if each "
-                f"episode drew its own, cluster by {episode} (cluster=, --cluster)"
+                f"{', '.join(groups.words)}: identical at all steps within groups of episodes "
+                f"({groups.count:,} of them), so clustered by these groups too; if each episode "
+                f"drew its own, cluster by {episode} (cluster=, --cluster)"
             )
         if (few := self.few) is None:
             return ""
@@ -120,8 +120,8 @@ class SharedPaths:
 class InstrumentPaths:
     """Hashes the paths of the instruments over the batches of a pass.
 
-    Instruments whose paths are nearly all different are let go after the first batch, unless
-    `every` path is asked for. Values of rows that are `residuals` of fixed effects are compared
+    Instruments whose paths are nearly all different are dropped after the first batch, unless
+    `every` path is requested. Values of rows that are `residuals` of fixed effects are compared
     up to rounding. As long as z never changes within an episode, its value is the path. Without
     `roles` nothing is looked at.
     """

@@ -1,4 +1,4 @@
-"""A log: a table, what its columns mean, passes over its transitions, and a look at its columns."""
+"""A log: a table, the roles of its columns, passes over its transitions, and plots of columns."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from ivvi.logs.transitions import Transitions
 Progress = Callable[[int], None]
 """Called with the number of rows just read."""
 BATCH_BYTES = 10 << 20
-"""Size of a batch unless asked otherwise: near the processor's cache, large enough for BLAS."""
+"""Default size of a batch: near the processor's cache, large enough for BLAS."""
 HEAD_ROWS = 1 << 16
 """First rows of a log by which features, samples and warnings are chosen."""
 MOST_DRAWN = 12
-"""Columns of which a histogram is drawn."""
+"""Most columns for which a histogram is drawn."""
 
 
 class Log:
@@ -218,8 +218,8 @@ class Log:
         """Refuse a formula with absorbed effects for a verb that does not take them out."""
         if self.absorbed:
             raise InputError(
-                f"{verb} does not absorb effects, and the formula absorbs "
-                f"{' and '.join(self.absorbed)}; leave this part of the formula out"
+                f"{verb} cannot absorb fixed effects; remove `| {' + '.join(self.absorbed)}` "
+                "from the formula"
             )
 
     def absorbing(self, columns: Columns) -> Columns:
@@ -227,8 +227,8 @@ class Log:
         own = self.absorbed
         if own and columns:
             raise InputError(
-                f"the formula absorbs {' and '.join(own)}; leave --absorb (absorb=) out, or the "
-                "formula's part between the bars"
+                f"the formula absorbs {' and '.join(own)}; remove --absorb (absorb=), or the "
+                "part of the formula between the bars"
             )
         return own or columns
 
@@ -236,7 +236,9 @@ class Log:
         """Return the log with a column of calendar time: numbers, dates or timestamps."""
         names = match_columns([column], list(self.table.schema.names), "time")
         if len(names) != 1:
-            raise ColumnError(f"time is {column!r}, which names {len(names)} columns; expected one")
+            raise ColumnError(
+                f"the time column {column!r} matches {len(names)} columns; expected one"
+            )
         name = names[0]
         check_time(self.table.schema, name, self.label)
         return self.replaced(self.table, replace(self.roles, time=name))
@@ -438,7 +440,7 @@ def _check_not_empty(counts: Counts, label: str) -> None:
     if counts.missing == counts.rows:
         raise DataError(f"{label}: all {counts.rows} rows have missing or infinite values")
     raise DataError(
-        f"{label}: none of the {counts.rows} rows has a next state, because every episode "
-        "is one row long (name what follows with --next-state, next_state=) or its steps are not "
-        "consecutive numbers (for 0, 10, 20 say --every 10, every=10)"
+        f"{label}: none of the {counts.rows} rows has a next state, because every episode is one "
+        "row long (name the next states with --next-state, next_state=) or its steps are not "
+        "consecutive numbers (for 0, 10, 20 use --every 10, every=10)"
     )

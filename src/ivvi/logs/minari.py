@@ -1,9 +1,9 @@
 """Minari data sets as logs, and logs as Minari data sets.
 
-Minari has no place of its own for an instrument, so it is looked for in `infos`
-(key ``z`` or ``instrument``) or in a Dict observation (same keys, beside ``x``,
-``state`` or ``observation``). Entry h is the instrument in force when action h was
-chosen; infos that also hold an entry for the last observation are cut to the actions.
+Minari has no field for an instrument, so it is looked for in `infos` (key ``z`` or ``instrument``)
+or in a Dict observation (same keys, beside ``x``, ``state`` or ``observation``). Entry h is the
+instrument in force when action h was chosen; infos that also hold an entry for the last observation
+are cut to the actions.
 
 Minari knows neither weights nor gaps in an episode. A log that is written puts the weight, the
 number of the episode and the step of each row into `infos` too (``weight``, ``episode``,
@@ -117,7 +117,7 @@ def write_minari(
 
     if len(roles.outputs) - bool(roles.reward) != len(roles.state):
         raise ColumnError(
-            "only a log whose next state has the columns of its state is a Minari set"
+            "cannot write a Minari data set: the next state must have the same columns as the state"
         )
     buffers = _buffers(batches, roles)
     first = [buffer for _, buffer in zip(range(EPISODES_AT_ONCE), buffers, strict=False)]

@@ -1,8 +1,8 @@
 """Numbers that stand for a missing value: how they are read as missing, and how they are noticed.
 
-Surveys and hospitals write -9, 99 or 999 where a value is not known. As numbers these are far from
-all others, and a few of them bend every estimate. What gives them away is one value that comes
-again and again outside the range of the rest; an outlier comes once, a heavy tail fills the gap,
+Surveys and hospitals write -9, 99 or 999 where a value is unknown. As numbers these are far from
+all others, and a few of them distort every estimate. The telltale sign is one value that occurs
+again and again outside the range of the rest; an outlier occurs once, a heavy tail fills the gap,
 and a column that was clipped has its neighbours beside it.
 """
 
@@ -25,12 +25,12 @@ from ivvi.logs.table import ArrowTable, BatchSource, TableView
 CODES = np.array([-1, -7, -8, -9, -77, -88, -99, -999, -9999, -99999, 9, 77, 88, 98, 99, 999, 9999])
 """Usual codes of missing values."""
 FEWEST = 3
-"""Rows with a code, at least."""
+"""Fewest rows with a code."""
 FAR, FAR_WHOLE, FAR_ANY = 0.2, 2.0, 5.0
 """Ranges of the rest that a usual code lies beyond it, in columns of fractions and of whole
 numbers, and any other value but zero."""
 FEW_VALUES = 20
-"""Values of the rest from which on any value may be a code."""
+"""From this many distinct other values on, any value may be a code."""
 
 
 def missing_values(asked: Any) -> tuple[str, ...]:
@@ -63,7 +63,7 @@ def has_codes(table: BatchSource, name: str, values: Sequence[str]) -> bool:
 
 
 class MissingTable(TableView):
-    """A table in which some values are missing, wherever they stand."""
+    """A table in which some values count as missing, in any column."""
 
     def __init__(self, table: Any, values: Sequence[str], but: Sequence[str]) -> None:
         super().__init__(table, table.label)
@@ -106,7 +106,7 @@ def _without(column: Any, values: Sequence[str]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class MissingCode:
-    """A value of a column that seems to stand for a missing one.
+    """A value of a column that seems to mean missing.
 
     Attributes
     ----------
@@ -129,7 +129,7 @@ class MissingCode:
         return (
             f"{self.column} is {self.value:g} in {self.count:,} of {self.rows:,} rows, and between "
             f"{self.low:.4g} and {self.high:.4g} in all others: if {self.value:g} means that "
-            f"the value is missing, say --missing {self.value:g} --drop-missing (read_logs(missing="
+            f"the value is missing, use --missing {self.value:g} --drop-missing (read_logs(missing="
             f"{self.value:g}, drop_missing=True))"
         )
 

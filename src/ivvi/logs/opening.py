@@ -1,4 +1,4 @@
-"""Open a log: find the table, the columns of each role, and make those that are not in it.
+"""Open a log: find the table and the columns of each role, and compute those that it lacks.
 
 `read_logs` opens a new log, `open_log` whatever a verb is given, and `reopened` another log with
 the columns of an earlier one.

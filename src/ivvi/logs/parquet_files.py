@@ -31,9 +31,9 @@ MOST_TOGETHER = 1 << 10
 READ_BUFFER = 1 << 16
 """Bytes of a column that are read at a time: whole columns would be in memory twice."""
 SOURCE_KEY = "ivvi.source"
-"""Key in a schema's metadata under which a log says where it comes from."""
+"""Metadata key of a schema that records where a log comes from."""
 NULL = "__HIVE_DEFAULT_PARTITION__"
-"""The folder name of rows without a value."""
+"""Name of the partition folder for rows without a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +72,12 @@ def find_remote(url: str) -> list[RemoteFile]:
         raise FileError(f"{url} cannot be opened: {error}") from error
     names = [name for name in paths if name.endswith(SUFFIXES)]
     if not names:
-        raise FileError(f"{url} names no Parquet file (*.parquet)")
+        raise FileError(f"{url} matches no Parquet file (*.parquet)")
     return [RemoteFile(system.unstrip_protocol(name)) for name in names]
 
 
 def is_parquet(file: Path) -> bool:
-    """Tell whether a file of a folder is meant to be read; hidden ones are not whole yet."""
+    """Return whether a file of a folder is meant to be read; hidden ones are not whole yet."""
     return file.suffix in SUFFIXES and not file.name.startswith((".", "_")) and file.is_file()
 
 

@@ -1,8 +1,8 @@
 """Turn the columns of a table into the numeric columns of x, a, z and y.
 
-`encoded` makes indicators of categories, finds the facts that never change within an episode, and
-says which columns of the state are predicted and which are carried along. What needs other rows
-of the log (lags, steps out of dates, leave-one-out means) is made before, by
+`encoded` makes indicators of categories, finds the columns that never change within an episode, and
+says which columns of the state are predicted and which are carried along. Columns that need other
+rows of the log (lags, steps from dates, leave-one-out means) are computed before, by
 `ivvi.logs.derived_columns`.
 """
 
@@ -28,7 +28,7 @@ LOOKED_AT = 1 << 16
 ENOUGH = 20
 """After so many rows that follow another of their episode, a column counts as never changing."""
 MOST_ENDS = 10
-"""Kinds of end that a log may tell apart."""
+"""Most kinds of end that a log may have."""
 Expanded = Mapping[str, tuple[str, ...]]
 
 
@@ -123,7 +123,7 @@ def _carried(
 
 
 def _changing(table: BatchSource, roles: Roles, columns: Sequence[str]) -> dict[str, bool]:
-    """Tell of columns whether they change within episodes; missing values are no change.
+    """Return which columns change within episodes; a missing value is not a change.
 
     Most columns change in the first rows already; those that do not are read to the end. Columns
     that are the same in all of the first rows, or of which too few rows stand beside another of
@@ -166,7 +166,7 @@ def _changing_later(table: BatchSource, parts: Sequence[str], columns: Sequence[
 
 
 def _changes(episode: NDArray[np.int64], codes: NDArray[np.int64]) -> bool:
-    """Tell whether a value differs from the one before it in its episode, missing ones aside."""
+    """Return whether a value differs from the one before it in its episode, missing ones aside."""
     present = codes >= 0
     episode, codes = episode[present], codes[present]
     return bool(((np.diff(episode) == 0) & (np.diff(codes) != 0)).any())
@@ -230,8 +230,8 @@ def _with_ends(
             category = _of_kinds(name, named)
             if len(roles.terminal) > 1:
                 raise DataError(
-                    f"terminal column {name!r} of {table.label} names kinds of end, and "
-                    f"{len(roles.terminal)} terminal columns are given; expected this one alone, "
+                    f"terminal column {name!r} of {table.label} names kinds of end, but "
+                    f"{len(roles.terminal)} terminal columns are given; expected only this one, "
                     "or columns of true and false"
                 )
         table = with_indicators(table, (category,))
@@ -240,12 +240,12 @@ def _with_ends(
 
 
 def _of_kinds(column: str, kinds: tuple[str, ...]) -> CodedColumn:
-    """Return the column of text that names kinds of end, and nothing where an episode goes on."""
+    """Return the column of text that names kinds of end, and nothing where an episode continues."""
     return CodedColumn(column, ("", *kinds), optional=True)
 
 
 def _end_words(table: BatchSource, name: str) -> list[str]:
-    """Return what a terminal column of text holds beside nothing, sorted."""
+    """Return the nonempty values of a terminal column of text, sorted."""
     words: set[str] = set()
     for block in table.batches([name], (), 1 << 16):
         values = pc.unique(block.column(name)).to_pylist()

@@ -26,12 +26,12 @@ from ivvi.logs.table import ArrowTable, BatchSource
 CSV_SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 ARROW_SUFFIXES = (".arrow", ".feather", ".ipc")
 PANDAS_SUFFIXES = (".dta", ".sas7bdat", ".xpt")
-"""Files of Stata and SAS, which pandas reads, whole."""
+"""Endings of Stata and SAS files, which pandas reads into memory at once."""
 CONVERT = {
-    (".rda", ".rdata", ".rds"): "a file of R; write it from there with "
+    (".rda", ".rdata", ".rds"): "an R file; export it from R with "
     "arrow::write_parquet(table, 'log.parquet') or write.csv(table, 'log.csv', row.names = FALSE)",
     (".xlsx", ".xls", ".ods"): "a spreadsheet; save the sheet as CSV",
-    (".sav", ".zsav", ".por"): "a file of SPSS; save it there as CSV or .dta",
+    (".sav", ".zsav", ".por"): "an SPSS file; save it from SPSS as CSV or .dta",
     (".json", ".jsonl", ".ndjson"): "JSON; convert it with "
     "pandas.read_json('log.json').to_parquet('log.parquet')",
     (".pkl", ".pickle"): "a pickle, which may run anything when it is read; write Parquet or CSV",
@@ -73,7 +73,7 @@ def _table_of_frame(frame: Any) -> pa.Table:
         frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
     if len(twice := frame.columns[frame.columns.duplicated()]):
         times = int((frame.columns == twice[0]).sum())
-        raise ColumnError(f"column {twice[0]!r} stands in the log {times} times")
+        raise ColumnError(f"the log has {times} columns named {twice[0]!r}")
     try:
         return pa.Table.from_pandas(frame)
     except pa.ArrowException:
@@ -131,11 +131,13 @@ def _open_files(files: Sequence[Path], path: str, root: str | None) -> BatchSour
     for endings, words in CONVERT.items():
         if name.endswith(endings):
             raise FileError(f"{path} is {words}")
-    raise FileError(f"{path} has no known ending; expected .parquet, .csv, .tsv, .arrow or .dta")
+    raise FileError(
+        f"{path} has an unknown file ending; expected .parquet, .csv, .tsv, .arrow or .dta"
+    )
 
 
 def _check_regular(files: Sequence[Path]) -> None:
-    """Refuse what is no file: a pipe or a device may never end."""
+    """Refuse anything but a regular file: a pipe or a device may never end."""
     for file in files:
         if not file.is_file():
             what = "a folder" if file.is_dir() else "a pipe or a device"
@@ -160,7 +162,7 @@ def _read_by_pandas(files: Sequence[Path]) -> pa.Table:
         pandas = importlib.import_module("pandas")
     except ImportError as error:
         raise FileError(
-            f"{files[0]} is read by pandas, which is not installed: pip install 'ivvi[stata]'"
+            f"reading {files[0]} needs pandas, which is not installed: pip install 'ivvi[stata]'"
         ) from error
     tables: list[pa.Table] = []
     for file in files:
@@ -171,7 +173,7 @@ def _read_by_pandas(files: Sequence[Path]) -> pa.Table:
                 frame = pandas.read_sas(file, encoding="infer")
         except Exception as error:  # a damaged file makes pandas raise whatever it likes
             reason = first_line(error) if str(error).strip() else type(error).__name__
-            raise FileError(f"{file} cannot be read as Stata's or SAS's: {reason}") from error
+            raise FileError(f"{file} cannot be read as a Stata or SAS file: {reason}") from error
         tables.append(plain(_table_of_frame(frame)))
         check_same_schema(files[0], tables[0].schema, file, tables[-1].schema)
     return pa.concat_tables(tables).replace_schema_metadata(None)

@@ -71,7 +71,7 @@ class RowFilter:
         return row_filter
 
     def keeps(self, rows: pa.RecordBatch) -> pa.BooleanArray:
-        """Tell which rows are kept, (n,); null is no."""
+        """Return which rows are kept, (n,); null counts as no."""
         return _truth(self.tree, rows)
 
 
@@ -164,7 +164,8 @@ class _Parser:
         if name not in self.schema.names:
             hint = nearest(name, self.schema.names)
             raise ColumnError(
-                f"the filter {self.text!r} names {name!r}, which is no column of {self.label}{hint}"
+                f"the filter {self.text!r} names {name!r}, which is not a column of "
+                f"{self.label}{hint}"
             )
         kind: pa.DataType = plain_type(self.schema.field(name).type)
         return kind

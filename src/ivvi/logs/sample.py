@@ -12,9 +12,9 @@ from ivvi.logs.schema import Roles
 
 MOST = 2048
 USUAL = 0.95
-"""Share of the episodes that are no longer than the usual length."""
+"""Share of episodes that are at most as long as the usual length."""
 HARDLY_ANY = 0.01
-"""If a smaller share of episodes goes on, these do not tell how long a log follows episodes."""
+"""With a smaller share of censored episodes, these do not show how long a log follows episodes."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -129,7 +129,7 @@ def first_rows(head: Batch) -> np.ndarray:
 
 
 def _in_order(head: Batch) -> bool:
-    """Tell whether rows are sorted by episode and, where they have one, by step."""
+    """Return whether rows are sorted by episode and, where they have one, by step."""
     moved = np.diff(np.asarray(head.episode))
     if (moved < 0).any():
         return False
@@ -160,7 +160,7 @@ def usual_length(head: Batch, roles: Roles) -> int:
 
 
 def _is_global(head: Batch) -> bool:
-    """Tell whether z varies between episodes of several steps, and never within one."""
+    """Return whether z varies between episodes of several steps, and never within one."""
     if head.episode is None or head.z.shape[1] == 0:
         return False
     episode, z = head.episode, head.z

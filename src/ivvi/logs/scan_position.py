@@ -2,7 +2,7 @@
 
 A position lies between two record batches. It holds the counts so far, the last row (its
 next state is still to come), the numbers given to episodes, and what the checks have seen.
-A pass that goes on from a position yields the very batches that it would have yielded.
+A pass that resumes from a position yields exactly the same batches.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which columns of a table are state, action, instrument, next state, reward, episode, step.
 
 `Schema` is what the user asks for, in patterns (`ivvi.logs.column_patterns`). `Schema.resolve`
-checks it against the columns that there are and returns `Roles`, plain lists of names.
+checks it against the existing columns and returns `Roles`, plain lists of names.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NO_ROLE = (
     *("episode_parts", "where", "carried", "categories", "asked", "groups", "formula"),
     *("weight_kind", "ends", "set_by"),
 )
-"""Fields of `Roles` that give no column a role of its own."""
+"""Fields of `Roles` that do not assign a role to a column."""
 
 
 PATH = "path of "
@@ -47,14 +47,14 @@ class Schema:
         Column of non-negative row weights.
     weight_kind
         ``probability``: rows are weighted, as survey weights are, and n counts rows.
-        ``frequency``: a row stands for so many rows alike, and n counts these.
+        ``frequency``: a row stands for that many identical rows, and n counts these.
     context
-        Columns that phi and psi look at beside the state, and that are not predicted.
+        Further columns that phi and psi use besides the state, and that are not predicted.
     terminal
         Column that is true where the episode ended for good after the row; one of text that
         names the kind of end there and is empty elsewhere; or a true/false column for each kind.
     categorical
-        Columns that are categories though they hold numbers.
+        Numeric columns that are categories.
     lags
         How many earlier rows' states and actions are part of the state.
     lag_padding
@@ -118,7 +118,7 @@ class Schema:
         return roles
 
     def is_one_decision(self, available: Sequence[str]) -> bool:
-        """Tell whether rows do not follow each other, and what they lead to is a reward."""
+        """Return whether rows do not follow each other, and what they lead to is a reward."""
         ordered = self.episode or self.step or {"episode", "step"} & set(available)
         return bool(self.reward and not self.next_state and not self.terminal and not ordered)
 
@@ -174,12 +174,12 @@ class Roles:
 
     @property
     def usual_clusters(self) -> tuple[str, ...]:
-        """Columns to cluster by unless others are named: that became or have set instruments."""
+        """Default columns to cluster by: those that instruments were made from or set by."""
         return self.groups[:2] or self.set_by
 
     @property
     def moment(self) -> str | None:
-        """The column that tells when a row was: its date, or its step."""
+        """The time column: the date, or else the step."""
         return self.dates or self.step
 
     @property
@@ -258,15 +258,19 @@ class Roles:
         stays = [name for name, source in self.carried if source == name]
         drawn = [name for name, source in self.carried if not source]
         if self.weight is not None:
-            meaning = "a row stands for so many alike" if self.frequency else "n counts rows"
+            meaning = (
+                "each row stands for that many identical rows"
+                if self.frequency
+                else "n counts rows"
+            )
             lines.append(f"weight {self.weight}, {self.weight_kind}: {meaning}")
         if not (self.predicted or self.next_state):
             lines.append(
-                f"one decision in a row: nothing is predicted but {self.reward}; where rows follow "
-                "each other, name episode, step and state (--episode, --step, --state)"
+                f"single decisions: only {self.reward} is predicted; if rows follow each other, "
+                "name episode, step and state (--episode, --step, --state)"
             )
         elif stays:
-            lines.append(f"the same within an episode, not predicted: {', '.join(stays)}")
+            lines.append(f"constant within an episode, not predicted: {', '.join(stays)}")
         if drawn:
             lines.append(f"context, drawn anew at every step of a plan: {', '.join(drawn)}")
         return lines
@@ -279,7 +283,7 @@ class Roles:
         """Refuse a schema with a role left out or a column in two roles."""
         for name in self.columns:
             if (times := available.count(name)) > 1:
-                raise ColumnError(f"column {name!r} stands in the log {times} times")
+                raise ColumnError(f"the log has {times} columns named {name!r}")
         if twice := sorted({name for name in self.state if self.state.count(name) > 1}):
             raise ColumnError(f"column {twice[0]!r} is given both as state and as context")
         for role in ("action", "instrument"):
@@ -287,13 +291,13 @@ class Roles:
                 raise ColumnError(f"no {role} column is given; columns: {listing(available)}")
         if not (self.predicted or self.next_state or self.reward):
             raise ColumnError(
-                "no state column is given; without one, next-state columns or a reward must be"
+                "no state column is given; give one, or next-state columns or a reward"
             )
         if self.derived and not (self.episode and self.step):
             missing = "episode" if not self.episode else "step"
             raise ColumnError(
-                f"no {missing} column: it is needed to find each row's next state, "
-                f"unless next-state columns are given; columns: {listing(available)}"
+                f"no {missing} column: it is needed to find each row's next state unless "
+                f"next-state columns are given; columns: {listing(available)}"
             )
         if self.terminal and self.next_state and len(self.next_state) != len(self.predicted):
             raise ColumnError(
@@ -306,15 +310,14 @@ class Roles:
     def _check_weights(self) -> None:
         if self.weight_kind not in WEIGHT_KINDS:
             raise ColumnError(
-                f"the kind of the weights is {self.weight_kind!r}; expected "
-                f"{' or '.join(WEIGHT_KINDS)}"
+                f"the weight kind is {self.weight_kind!r}; expected {' or '.join(WEIGHT_KINDS)}"
             )
         if self.frequency and self.weight is None:
-            raise ColumnError("frequency weights are asked for; expected a weight column too")
+            raise ColumnError("frequency weights need a weight column; none is given")
         if self.frequency and self.derived:
             raise ColumnError(
-                "frequency weights are for rows with outcomes of their own (next_state=, "
-                "--next-state): of the next row of an episode a row cannot stand for several"
+                "frequency weights need next-state columns (next_state=, --next-state): a row "
+                "that stands for several has no single next row in its episode"
             )
 
     def _check_disjoint(self) -> None:

@@ -1,8 +1,8 @@
 """Bringing rows into the order (episode, step), in memory or on disk.
 
-A log in order streams. One that is not is sorted: in memory with Arrow when it is
-there already, else by DuckDB, which spills to disk, into a temporary Parquet file that
-lives as long as the sorted table does.
+A log in order streams. One that is not is sorted: in memory with Arrow if it is already there,
+otherwise by DuckDB, which spills to disk, into a temporary Parquet file that lives as long as the
+sorted table does.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SORT_MEMORY = "1GB"
 SORT_ROOM = 3 << 29
 """Bytes that DuckDB needs to stay within its limit; with less it crashes."""
 ROWS = "read_parquet(?, hive_partitioning = false)"
-"""What DuckDB reads: the columns of the files, whatever their folders are called."""
+"""The source that DuckDB reads: the columns of the files, ignoring the names of folders."""
 logger = logging.getLogger(__name__)
 
 

@@ -36,7 +36,7 @@ class BatchSource(Protocol):
 
 
 class ArrowTable:
-    """A table that is in memory already."""
+    """A table that is already in memory."""
 
     in_memory = True
 
@@ -70,7 +70,10 @@ def filtered(table: BatchSource, where: str) -> BatchSource:
 def with_joined(table: BatchSource, name: str, parts: Sequence[str]) -> BatchSource:
     """Return a table with one column more, `name`: the values of the `parts`, joined."""
     if name in table.schema.names:
-        raise ColumnError(f"episodes by {' and '.join(parts)} are called {name!r}, as a column is")
+        raise ColumnError(
+            f"the episode column {name!r}, made of {' and '.join(parts)}, has the name of an "
+            "existing column; rename that one"
+        )
     for part in parts:
         kind = plain_type(table.schema.field(part).type)
         if pa.types.is_nested(kind) or "binary" in str(kind):
@@ -176,7 +179,7 @@ class RenamedTable(TableView):
 
 
 def in_parquet(table: Any) -> bool:
-    """Tell whether the rows of a table lie in Parquet files, which can be cut into pieces."""
+    """Return whether the rows of a table lie in Parquet files, which can be cut into pieces."""
     while isinstance(table, TableView):
         table = table.table
     return isinstance(table, ParquetTable)

@@ -287,7 +287,7 @@ class Transitions:
                 raise fact_error(self._source, roles, block, at, name)
 
     def _starts(self, block: pa.RecordBatch) -> Bools:
-        """Tell which rows of `block` start another episode than the row before them."""
+        """Return which rows of `block` start another episode than the row before them."""
         name, n = self._roles.episode, block.num_rows
         starts = np.ones(n, dtype=bool)
         if name is not None:
@@ -297,7 +297,7 @@ class Transitions:
         return starts
 
     def _links(self, block: pa.RecordBatch, starts: Bools) -> tuple[bool, Bools]:
-        """Tell whether the carried row meets row 0, and row i meets row i + 1, of `block`.
+        """Return whether the carried row meets row 0, and row i meets row i + 1, of `block`.
 
         The last row of the block is held back (False here): its next state, if it has
         one, comes with the next block. Rows with next-state columns need no other row.

@@ -1,4 +1,4 @@
-"""Moments made smaller: few rows that say the same, or the moments of fewer features.
+"""Smaller moments: a few equivalent rows, or the moments of fewer features.
 
 Neither takes another pass over the rows; what is computed from moments is remembered with them.
 """
@@ -63,7 +63,7 @@ def compress(moments: Moments) -> Floats:
 
 
 def is_constant(moments: Moments) -> NDArray[np.bool_]:
-    """Tell which columns of v never vary, up to rounding, (p,)."""
+    """Return which columns of v never vary, up to rounding, (p,)."""
     spread = np.sqrt(np.diag(moments.scatter) / moments.weight)
     constant: NDArray[np.bool_] = spread <= 1e-12 * np.abs(moments.mean)
     return constant

@@ -29,7 +29,7 @@ FULL = 0.2
 BLOCK = 1 << 17
 """Numbers that are multiplied at a time."""
 TOLERANCE = 1e-13
-"""Size of what conjugate gradients leave of the equations, against their right-hand side."""
+"""Tolerance of conjugate gradients, relative to the right-hand side."""
 MOST_STEPS = 20_000
 SINGULAR = 1e-11
 """Eigenvalues of the equations, in units of the groups' weights, that count as zero."""

@@ -1,4 +1,4 @@
-"""Absorb fixed effects of groups: what they take from each row, and their degrees of freedom.
+"""Absorb fixed effects of groups: the effects for each row, and their degrees of freedom.
 
 With v a row and g_j its group in the j-th column, least squares of v on dummies of all groups
 solves the normal equations
@@ -25,7 +25,7 @@ from ivvi.moments.fixed_effect_equations import Reduced
 from ivvi.moments.welford import Ints
 
 NOTHING_LEFT = 1e-12
-"""Share of a column's squares within groups below which the groups determine it."""
+"""Share of a column's variation within groups below which the groups determine it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Absorbed:
     singletons: int
 
     def freedom(self, clusters: Sequence[str] = ()) -> int:
-        """Return the coefficients that were absorbed beside the constant.
+        """Return the coefficients that were absorbed besides the constant.
 
         As reghdfe counts them: effects whose groups lie whole inside `clusters` cost nothing.
         """
@@ -138,7 +138,7 @@ class EffectTally:
     def solve(self) -> Effects:
         """Return the effects, and what is to be dropped."""
         if not self._rows:
-            raise DataError("the log has no rows of a weight above zero")
+            raise DataError("the log has no rows with a weight above zero")
         sizes = [int(np.flatnonzero(weight)[-1]) + 1 for weight in self._weight]
         codes = [np.concatenate(self._codes.pop(0)) for _ in self.columns]
         weights = np.concatenate(self._weights) if self._weights else None
@@ -148,7 +148,7 @@ class EffectTally:
         live, counts = live_rows(codes, sizes)
         if live is not None and not live.any():
             raise DataError(
-                f"all {self._rows:,} rows are alone in their group of {' or '.join(self.columns)}: "
+                f"all {self._rows:,} rows are singletons in {' or '.join(self.columns)}: "
                 "absorbing its effects leaves nothing to estimate from"
             )
         redundant = redundant_levels(codes, counts, live, joined)
@@ -199,7 +199,7 @@ class Effects:
     determined: Any
 
     def keeps(self, codes: Sequence[Ints]) -> Any:
-        """Tell which rows are kept, (n,): those with company in every group."""
+        """Return which rows are kept, (n,): those with company in every group."""
         if not self.absorbed.singletons and all(count.all() for count in self.counts):
             return np.ones(len(codes[0]), dtype=bool)
         alive = [(count > 0)[code] for count, code in zip(self.counts, codes, strict=True)]

@@ -1,7 +1,7 @@
 """First sums of the rows of each group: of each step, episode, or value of a cluster column.
 
-Residuals and instruments are linear in v, so that the sums of v by group hold those of all
-of them: how alike the rows of a group are, and how much each group weighs in an estimate.
+Residuals and instruments are linear in v, so that the sums of v by group determine all of theirs:
+how correlated the rows of a group are, and how much weight each group has in an estimate.
 They cost one addition for each cell of a pass that is made anyway.
 """
 
@@ -32,13 +32,13 @@ class GroupSums(Compact):
     by
         The column.
     keys
-        What tells groups apart, in order (G,): numbers of episodes or clusters, or steps.
+        The keys of the groups, in order (G,): numbers of episodes or clusters, or steps.
     weight, square
         Sums of the weights and of their squares, (G,).
     sums, origin
         Sums of w (v - origin), (G, p), and the origin (p,).
     places
-        Places of the groups in time, (G,), where their keys do not tell them.
+        Places of the groups in time, (G,), where their keys do not give them.
     """
 
     by: str

@@ -312,10 +312,10 @@ def _check_sums(design: Design, weight: Any, mean: Floats, scatter: Floats) -> N
         column = int(np.flatnonzero(bad.reshape(-1, design.width).any(axis=0))[0])
         raise FileError(
             f"not sound: its sums of {design.names[column]!r} are not finite numbers, or too large "
-            "to compute with, or those of no rows"
+            "to compute with, or sums over no rows"
         )
     if not (np.isfinite(weight) & (np.asarray(weight) >= 0)).all():
-        raise FileError("not sound: its weights are not finite numbers from 0 on")
+        raise FileError("not sound: its weights are not finite numbers of at least 0")
 
 
 def _is_no_scatter(scatter: Floats) -> Bools:

@@ -1,8 +1,8 @@
 """Moments as a file: the sums of a log, without its rows, ready to be added to others.
 
-A `Shard` is what a place that may not share rows can share. It holds the moments, the
-columns and feature maps that they are of, the counts, and the hashes of the files whose
-rows are in them, so that no file is counted twice by mistake.
+A `Shard` is for sites that may not share rows. It holds the moments, their columns and feature
+maps, the counts, and the hashes of the files whose rows are in them, so that no file is counted
+twice by mistake.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ivvi.moments import Moments, compute_moments
 
 KIND = "moments"
 FEW = 10
-"""With fewer rows per column, sums say too much about single rows."""
+"""With fewer rows per column, sums reveal too much about single rows."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -53,7 +53,7 @@ class Shard(TableResult):
         Where the rows came from, for people.
     chosen
         Where the data chose the features: the settings of the method that goes with them and the
-        choice, as JSON values (`fitting.feature_choice`). Of merged sums those of the first.
+        choice, as JSON values (`fitting.feature_choice`). For merged sums, those of the first.
     """
 
     moments: Moments
@@ -73,7 +73,7 @@ class Shard(TableResult):
         progress: Progress | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> Shard:
-        """Walk once over a log; sums by episode have those by step (or date) beside them.
+        """Walk once over a log; with sums by episode, those by step (or date) are also kept.
 
         Where the names in a column became instruments, sums are by these names in place of the
         episodes, and by those of a second such column beside them.
@@ -103,8 +103,8 @@ class Shard(TableResult):
         if bool(self.roles.weight) != bool(other.roles.weight):
             with_, without = (self, other) if self.roles.weight else (other, self)
             raise InputError(
-                f"{with_.label} is weighted by {with_.roles.weight!r} and {without.label} is not: "
-                "their rows would not count alike; expected weights in both, or in neither"
+                f"{with_.label} is weighted by {with_.roles.weight!r} and {without.label} is not; "
+                "expected weights in both, or in neither"
             )
         _warn_of_other_rows(self, other)
         one, two = self.moments, other.moments
@@ -175,7 +175,7 @@ class Shard(TableResult):
         design, roles = restore_design(facts)
         unpack_fields(Counts, facts["counts"])
         if not all(isinstance(name, str) for name in (facts["label"], *facts["files"])):
-            raise FileError("not sound: its label or files are no text")
+            raise FileError("not sound: its label or files are not text")
         return cls(
             Moments.restore(design, facts["moments"], arrays),
             Counts(**facts["counts"]),
@@ -190,8 +190,8 @@ class Shard(TableResult):
         n, width = self.moments.n, self.moments.design.width
         if n <= width:
             raise DataError(
-                f"{path} is not written: sums over {n} rows of {width} columns can be taken "
-                f"apart into the rows; expected more than {width} rows"
+                f"{path} is not written: the rows could be recovered from sums over {n} rows of "
+                f"{width} columns; expected more than {width} rows"
             )
         return save_folder(path, KIND, *self.saved(), force=force)
 
@@ -219,8 +219,8 @@ def _warn_of_other_rows(one: Shard, two: Shard) -> None:
                 for s, v in zip((one, two), words, strict=True)
             ]
             text = (
-                f"the sums were made with different --{name}: {' and '.join(made)}; together they "
-                "are of neither kind of rows"
+                f"the sums were made with different --{name}: {' and '.join(made)}; they cannot "
+                "be added"
             )
             warnings.warn(text, IvviWarning, stacklevel=3)
 
@@ -229,8 +229,8 @@ def _warn_of_lost_episodes(by_label: Mapping[str, str | None]) -> None:
     """Say that sums by episode, or by another cluster, are lost, and what that costs."""
     named = [f"{label} by {by or 'nothing'}" for label, by in by_label.items()]
     text = (
-        f"{' and '.join(named)} cannot be kept apart: the sums together know no episodes, and "
-        "standard errors will ignore them; write all sums with --by-episode, or none"
+        f"{' and '.join(named)} do not match: the combined sums are not kept by episode, and "
+        "standard errors will ignore episodes; write all sums with --by-episode, or none"
     )
     warnings.warn(text, IvviWarning, stacklevel=3)
 

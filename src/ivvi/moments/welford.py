@@ -1,7 +1,7 @@
 """Weight, mean and scatter of rows, and how those of two sets add up.
 
-Chan, Golub and LeVeque's update: the centred form keeps its digits when a column's mean is
-large against its spread. Rows that stand together, such as the steps of an episode, are
+Chan, Golub and LeVeque's update: the centred form keeps its digits when a column's mean is large
+relative to its spread. Rows that stand together, such as the steps of an episode, are
 summed as runs.
 """
 

@@ -79,7 +79,7 @@ def plot_policy(
     """Draw the curves, each state on an axis of its own."""
     check_figure(path, force=force)
     if not len(model.states):
-        raise InputError("the model of this policy keeps no states of the log to draw it along")
+        raise InputError("this policy cannot be drawn: its model holds no states of the log")
     curves = action_curves(model, decide, model.states)
     columns = min(3, len(curves))
     figure, axes = make_axes(-(-len(curves) // columns), columns)

@@ -33,7 +33,8 @@ def allowed_actions(model: Dynamics, given: Any) -> Actions:
     if not coded or not (given is None or bounds):
         if given is None:
             raise InputError(
-                f"no actions are given; expected (low, high) or rows for {', '.join(numbers)}"
+                "no allowed actions are given; expected (low, high) or rows for "
+                f"{', '.join(numbers)}"
             )
         return make_actions(given, model.action)
     if (given is None) == bool(numbers):

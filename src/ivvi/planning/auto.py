@@ -1,11 +1,11 @@
-"""The default planner: try what fits the problem, keep what earns most in the model.
+"""The default planner: try every method that suits the problem, keep the one that earns most.
 
 Which planner is best depends on the problem: a grid in up to four dimensions, a table of
 few states, a quadratic program where the model is linear, a search where the set is finite, values
 fitted where a plan leads. All that fit are tried. Each is run in the model from the log's first
 states, and so are rivals that need no plan: doing nothing, what was usual, one action always. All
-face the same noise. The best is kept; of those that cannot be told apart, the one whose method is
-the most exact.
+face the same noise. The best is kept; among those that cannot be distinguished, the one with the
+most exact method.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Auto:
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.budget) and self.budget > 0):
-            raise InputError(f"a budget of {self.budget:g} seconds; expected a number above 0")
+            raise InputError(f"the budget is {self.budget:g} seconds; expected a number above 0")
 
     def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> Rule:
         """Return the rule that earns most."""
@@ -235,7 +235,7 @@ def _where_grids_end(
 
 
 def _is_resolved(contest: Contest) -> bool:
-    """Tell whether a finer grid earns what the coarse one does, and no lookahead so far earns more.
+    """Return whether a finer grid earns as much as the coarse one, and no lookahead earns more.
 
     Values that a finer grid leaves as they are come from dynamic programming with the noise: over
     a box, longer plans in the mean dynamics and fitted values have little to add, and take longer.
@@ -248,7 +248,7 @@ def _is_resolved(contest: Contest) -> bool:
 
 
 def can_be_coarse(problem: Problem) -> bool:
-    """Tell whether a grid of three or four dimensions takes no more than some seconds."""
+    """Return whether a grid of three or four dimensions takes no more than some seconds."""
     d = len(problem.model.state)
     if d not in (3, 4) or problem.model.categories or is_searched(problem.actions):
         return False

@@ -1,11 +1,11 @@
-"""The behaviour policy as the log shows it: its mean action, its rows, and all of it.
+"""The behaviour policy estimated from the log: its mean action, its support, and the full policy.
 
     z = C f(x) + zeta      a = G psi(x, z) + eta
 
-with f the features of psi that look at the state alone. In the log eta leans on the hidden
-confounder that moves the next state too, which flatters the actions. Here zeta and eta are
-those of rows of the log drawn at random: the same behaviour, with nobody's help. `Usual` is
-its mean action in a state, `Support` where the log has rows at all.
+with f the features of psi that look at the state alone. In the log eta is correlated with the
+hidden confounder that also moves the next state, which makes the actions look better than they are.
+Here zeta and eta are drawn at random from rows of the log: the same behaviour, without the
+confounder. `Usual` is its mean action in a state, `Support` the region where the log has rows.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Usual:
         """Regress the actions of the model's sample of the log on the states."""
         if len(model.acted) == 0:
             raise InputError(
-                "caution needs rows of the log, and this model holds none: fit it to a log"
+                "caution needs rows of the log, and this model holds none; fit it from a log"
             )
         F = state_features(model.phi)(model.states, model.states)
         ends = np.array([model.acted.min(axis=0), model.acted.max(axis=0)])
@@ -86,7 +86,7 @@ class Support:
         return cls(V.mean(axis=0), scale, np.asarray(np.quantile(far, inside)))
 
     def outside(self, x: Array, a: Array) -> Array:
-        """Tell which states (n, d_x) with actions (n, d_a) have no rows like them, (n,)."""
+        """Return which states (n, d_x) with actions (n, d_a) have no rows like them, (n,)."""
         v = jnp.concatenate([x, a], axis=-1) - self.centre
         return jnp.sum((v @ self.scale) ** 2, axis=-1) > self.limit
 

@@ -18,7 +18,7 @@ from ivvi.planning.newton import STEPS, maximise
 ON_A_LINE, ON_AN_AXIS, ANYWHERE = 33, 7, 32
 """Points of a box that are tried first: in one dimension, on each axis of two, in more."""
 STARTS = 2
-"""Of the points tried (or the choices), those from which Newton's method climbs."""
+"""How many of the points (or choices) tried are refined by Newton's method."""
 ZOOM = {1: (9, 1 / 32), 2: (5, 1 / 6), 3: (3, 1 / 4)}
 """Points on each axis of a net around the best point, and how far it reaches at first, by the
 number of actions in the box."""
@@ -26,7 +26,7 @@ AT_ONCE = 1 << 22
 MOST_TRIED = 1 << 12
 """Products of small sets with more combinations are searched by changing coordinates."""
 MOST_PAIRS = 24
-"""Coordinates up to which two are changed at once."""
+"""With at most this many coordinates, two are changed at once."""
 
 Values = Callable[[Array, Array], Array]
 
@@ -72,7 +72,7 @@ def action_count(actions: Actions) -> int:
 
 
 def is_searched(actions: Actions) -> bool:
-    """Tell whether a product of small sets has too many combinations to try each."""
+    """Return whether a product of small sets has too many combinations to try each."""
     return bool(actions.levels) and actions.count > MOST_TRIED
 
 

@@ -11,7 +11,7 @@ now, in the mean dynamics of W over a few steps,
 
     D(W_hat) - kappa (mean_m (D(W_m) - D(W_hat))^2)^1/2,   W_m ~ N(W_hat, W_cov).
 
-b itself has bound 0: a policy that is nowhere worse than b, were the bounds right, is no worse.
+b itself has bound 0, so if the bounds are right the policy is nowhere worse than b.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ MOST_LISTED = 64
 SCENARIOS, STEPS = 24, 4
 """Draws of W, and steps over which a gain is counted."""
 PARTS = (0.5, 1.0)
-"""How far to go towards the plan, t."""
+"""Steps t from the fallback towards the plan that are tried."""
 WIDE = 10.0
 """Spread of free directions of W, in standard deviations of the noise for one of the feature."""
 
@@ -66,7 +66,7 @@ class Cautious:
     planner
         What makes the plan.
     caution
-        From 0, the plan as it is, to a confidence below 1: the lower bounds are those of
+        From 0, the plan itself, to a confidence below 1: the lower bounds are those of
         two-sided intervals of this confidence, kappa = Phi^-1((1 + caution) / 2).
     abstain
         Share of the log's rows that count as supported; where (x, a) lies outside, the fallback
@@ -83,7 +83,7 @@ class Cautious:
 
     def __post_init__(self) -> None:
         if not 0 <= self.caution < 1:
-            raise InputError(f"caution is {self.caution:g}; expected a number from 0 to below 1")
+            raise InputError(f"caution is {self.caution:g}; expected a number in [0, 1)")
         if self.abstain is not None and not 0 < self.abstain <= 1:
             raise InputError(f"abstain is {self.abstain:g}; expected a share in (0, 1]")
 
@@ -92,7 +92,7 @@ class Cautious:
         model = problem.model
         if len(model.acted) == 0:
             raise InputError(
-                "caution needs rows of the log, and this model holds none: fit it to a log"
+                "caution needs rows of the log, and this model holds none; fit it from a log"
             )
         drawn = scenarios(model, SCENARIOS, np.random.default_rng(seed))
         fallback = make_fallback(self.fallback, problem, drawn, self.caution)

@@ -168,7 +168,7 @@ class Comparison(TableResult):
         """Where the plan leaves the log, and whether a simple rival earns clearly more."""
         plan, rival = self.plan, self.rival
         if plan.simple and len(self.entries) > 1:
-            simple = f"no plan earns more in the model than {plan.name} does: that is the policy"
+            simple = f"no plan earns more in the model than {plan.name}, so that is the policy"
             return (*self.outside, simple)
         if rival is None or plan.value >= rival.value:
             return self.outside

@@ -144,7 +144,7 @@ class Policy(TableResult):
         """Return what the plan and its rivals earn in the model, one row each, the best first."""
         if self.comparison is None:
             raise InputError(
-                "this policy has no table: it was not compared with other rules; plan with "
+                "this policy was not compared with other rules, so it has no table; plan with "
                 "compare=True"
             )
         return self.comparison.records()
@@ -190,7 +190,8 @@ def check_steps(policy: Any, steps: int) -> None:
     planned_steps = getattr(policy.rule, "steps", None) if isinstance(policy, Policy) else None
     if planned_steps is not None and steps > planned_steps:
         raise InputError(
-            f"the plan has {planned_steps} steps; {steps} are asked for: plan with a longer horizon"
+            f"the plan has {planned_steps} steps, fewer than the {steps} requested; plan with a "
+            "longer horizon"
         )
 
 

@@ -1,4 +1,4 @@
-"""A plan, or its decisions, in three plain sentences: the instrument, what is done, what next."""
+"""A plan, or its decisions, in three plain sentences: instrument, decision, next step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ivvi._io.result import UNTRUSTED, Brief, as_sentence, instrument_sentence
 from ivvi.planning.comparison import CLEAR, Comparison
 from ivvi.planning.problem import Problem
 
-OUTSIDE = "Do not act on it: it rests on what no row of the log shows. {}"
+OUTSIDE = "Do not act on it: it relies on extrapolation beyond the log. {}"
 VALUE = (
     "`ivvi value` adds the uncertainty of the model to these numbers, whose +- is that of the "
     "simulation alone; `ivvi act` asks the policy what to do."
@@ -71,7 +71,7 @@ def act_brief(
         (
             ("Instrument", instrument_sentence(verdict)),
             ("Action", f"{'; '.join(_done(name, of) for name, of in decisions.items())}.{firm}"),
-            ("Next", " ".join(advice) or "Compare it with what you would have done yourself."),
+            ("Next", " ".join(advice) or "Compare it with your own choice."),
         )
     )
 

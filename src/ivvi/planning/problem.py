@@ -1,4 +1,4 @@
-"""A planning problem: dynamics, reward, actions and how long they matter."""
+"""A planning problem: dynamics, reward, actions and horizon."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ class Problem(Compact):
     states
         States where the plan should be good, (n, d_x): a sample of the log's, and starts.
     terminal
-        Tells which states end an episode, from rows (n, d_x) to (n,); None when none does.
+        Says which states end an episode, from rows (n, d_x) to (n,); None if none does.
     reward_at_end
-        Paid beside the reward of the step after which the episode ends for good: one amount for
-        any end, or one for each kind (`ivvi.dynamics.ends`).
+        Paid in addition to the reward of the step after which the episode ends for good: one amount
+        for any end, or one for each kind (`ivvi.dynamics.ends`).
     """
 
     model: Dynamics
@@ -97,8 +97,8 @@ class Problem(Compact):
             raise InputError(f"the discount is {discount:g}; expected a number in (0, 1]")
         if not model.state:
             raise InputError(
-                "the model has no states, so that one action is best for all, and the effects in "
-                "the fit say which; keep a state or context (--state, --context) to plan by it"
+                "the model has no states, so one action is best for all, and the effects in "
+                "the fit show which; keep a state or context (--state, --context) to plan by it"
             )
         if model.d_next != len(model.state):
             raise InputError(
@@ -287,8 +287,8 @@ class Problem(Compact):
         if radius <= 1 or effective * np.log(radius) <= np.log(EXPLODING):
             return ()
         return (
-            f"the model's states explode: spectral radius {radius:.4g} over "
-            f"{self.horizon} steps; values far ahead mean nothing",
+            f"the model's states explode: spectral radius {radius:.4g} over {self.horizon} steps; "
+            "values far ahead are meaningless",
         )
 
 

@@ -23,7 +23,7 @@ PER_AXIS = {1: 128, 2: 21}
 DRAWN = 1024
 MOST_NODES = 1 << 16
 MOST_KEPT = 128
-"""Nodes that are met at every decision, for rewards that look at x'."""
+"""Nodes that are evaluated at every decision, for rewards that depend on x'."""
 SAMPLE, REFERENCE = 256, 4096
 """States and actions at which fewer nodes are compared with that many."""
 CLOSE = 0.003
@@ -149,14 +149,14 @@ def _ever_finer(covariance: np.ndarray) -> Iterator[Noise]:
 
 
 def uses_next_state(problem: Problem) -> bool:
-    """Tell whether the reward, or what the end pays, looks at x'."""
+    """Return whether the reward, or what the end pays, looks at x'."""
     if problem.end_amounts and problem.terminal is not None:
         return True
     return "x_next" in _looked_at(problem)
 
 
 def uses_step(problem: Problem) -> bool:
-    """Tell whether the reward looks at the number of the step."""
+    """Return whether the reward looks at the number of the step."""
     return "step" in _looked_at(problem)
 
 
@@ -184,7 +184,7 @@ def check_integration(integration: str, nodes: int | None) -> None:
         suggestion = hint(integration, INTEGRATIONS)
         raise InputError(f"unknown integration {integration!r}{suggestion}")
     if nodes is not None and nodes < 1:
-        raise InputError(f"{nodes} nodes of integration; expected at least 1")
+        raise InputError(f"nodes is {nodes}; expected at least 1")
 
 
 def _gauss_hermite(rank: int, nodes: int) -> tuple[np.ndarray, np.ndarray]:

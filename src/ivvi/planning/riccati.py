@@ -17,7 +17,7 @@ SOLVED = 1e-9
 MOST_STEPS = 100_000
 """Steps back after which values that have not come to rest do not do so."""
 HUGE = 1e60
-"""Values of this size mean nothing, and squares of larger ones overflow."""
+"""Values of this size are meaningless, and squares of larger ones overflow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +153,7 @@ class RiccatiStep:
         return cls(gain, shift, M, value)
 
     def allows(self, problem: Problem) -> bool:
-        """Tell whether the box allows the best actions on all of the problem's states."""
+        """Return whether the box allows the best actions on all of the problem's states."""
         a = problem.support @ self.gain.T + self.shift
         return not ((a < problem.actions.low).any() or (a > problem.actions.high).any())
 
@@ -180,14 +180,14 @@ def value_tail(problem: Problem, steps: int) -> tuple[Array, Array]:
 
 
 def is_quadratic(problem: Problem) -> bool:
-    """Tell whether what a plan earns is a concave quadratic function of its actions."""
+    """Return whether what a plan earns is a concave quadratic function of its actions."""
     if problem.affine is None or problem.can_end:
         return False
     return is_concave(problem.reward) or isinstance(problem.reward, Linear)
 
 
 def is_concave(reward: Any) -> bool:
-    """Tell whether a reward is minus a sum of squares."""
+    """Return whether a reward is minus a sum of squares."""
     return isinstance(reward, Quadratic) and min(reward.weight + reward.action_weight) >= 0
 
 

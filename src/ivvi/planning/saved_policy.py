@@ -23,7 +23,7 @@ from ivvi.planning.problem import Problem
 from ivvi.rewards import reward_from_json
 
 LAST_STEP = 2**31
-"""A step that no program counts to."""
+"""A step larger than any real step counter."""
 
 
 def load_policy(path: str | os.PathLike[str], *, trust: Trust = ()) -> Policy:

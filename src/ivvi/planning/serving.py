@@ -23,7 +23,7 @@ from ivvi.planning.policy import Policy
 SIZES = (8, 128, 2048)
 """Numbers of states that programs are compiled for; the first before the first line."""
 LONGEST_LINE = 1 << 20
-"""Letters of a line; a longer one is refused without being read as JSON."""
+"""Most characters of a line; a longer one is refused without being parsed as JSON."""
 
 
 def serve(policy: Policy, lines: Iterable[str], *, unseen: str | None = None) -> Iterator[str]:
@@ -73,7 +73,9 @@ def _answer(policy: Policy, line: str, unseen: str | None) -> str:
 
 def _parsed(line: str) -> dict[str, Any]:
     if len(line) > LONGEST_LINE:
-        raise InputError(f"the line has {len(line):,} letters; expected at most {LONGEST_LINE:,}")
+        raise InputError(
+            f"the line has {len(line):,} characters; expected at most {LONGEST_LINE:,}"
+        )
     try:
         asked = json.loads(line, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -81,7 +83,7 @@ def _parsed(line: str) -> dict[str, Any]:
     if not isinstance(asked, dict):
         raise InputError('the line is not a JSON object; expected {"state": [...]}')
     if unknown := sorted(set(asked) - {"state", "states", "step", "id"}):
-        raise InputError(f"{unknown[0]!r} is not known; expected state or states, step, id")
+        raise InputError(f"unknown key {unknown[0]!r}; expected state or states, step, id")
     if ("state" in asked) == ("states" in asked):
         raise InputError("expected either state or states")
     return asked

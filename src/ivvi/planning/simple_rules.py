@@ -1,9 +1,9 @@
-"""Rules that need no plan: one action always, what was usual in the log, a policy of the user's.
+"""Rules that need no plan: a constant action, the log's usual action, or the user's own policy.
 
 They are the rivals of a plan, and what a cautious plan falls back on where it is not sure. Which
 fallback is best is not known beforehand: what was usual may be the worst of all once nobody acts on
-what was not recorded. By default the one is taken whose value, in models that the log allows, has
-the best lower bound.
+the hidden confounder. The default is the one whose value, in models that the log allows, has the
+best lower bound.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ivvi.planning.behaviour_policy import Usual
 from ivvi.planning.problem import Problem, Rule
 
 MOST_HELD = 64
-"""Actions that are tried as held ones."""
+"""Number of constant actions that are tried."""
 FALLBACK_WORDS = ("best", "usual", "zero")
 EPISODES, STEPS = 64, 50
 """Simulated episodes in each model, and their steps at most."""
@@ -55,7 +55,7 @@ class HeldRule(Compact):
         return {}, {"action": self.action}
 
     def begin(self, n: int) -> Any:
-        """Nothing is remembered."""
+        """Return the empty state: the rule is stateless."""
         return ()
 
     def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
@@ -79,7 +79,7 @@ class HeldRule(Compact):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class UsualRule(Compact):
-    """Do what was usual in such a state, or the allowed action next to it."""
+    """Do what was usual in such a state, or the nearest allowed action."""
 
     kind: ClassVar[str] = "usual"
     problem: Problem
@@ -102,7 +102,7 @@ class UsualRule(Compact):
         return {}, {"slopes": np.asarray(self.usual.slopes), "range": np.asarray(self.usual.range)}
 
     def begin(self, n: int) -> Any:
-        """Nothing is remembered."""
+        """Return the empty state: the rule is stateless."""
         return ()
 
     def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
@@ -133,7 +133,7 @@ def held_actions(problem: Problem, seed: int) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Follow:
-    """A policy of the user's: one that `ivvi.plan` made, or a function of states for JAX."""
+    """The user's own policy: one from `ivvi.plan`, or a function of states written for JAX."""
 
     kind: ClassVar[str] = "policy"
     actions: Actions
@@ -147,7 +147,7 @@ class Follow:
         return cls(problem.actions, import_saved(settings["path"]))
 
     def begin(self, n: int) -> Any:
-        """Nothing is remembered."""
+        """Return the empty state: the rule is stateless."""
         return ()
 
     def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
@@ -159,7 +159,7 @@ class Follow:
         if action.shape != (len(x), self.actions.dim):
             raise InputError(
                 f"the fallback returned actions of shape {action.shape} for {len(x)} states; "
-                f"{(len(x), self.actions.dim)} is expected"
+                f"expected {(len(x), self.actions.dim)}"
             )
         return self.actions.nearest(action), memory
 
@@ -168,13 +168,13 @@ class Follow:
         if hasattr(self.policy, "act"):
             raise InputError(
                 "the policy cannot be saved: its fallback is another plan; save that one, and "
-                "fall back on a function at the top of a module that asks it (ivvi.load_policy)"
+                "fall back on a module-level function that loads it (ivvi.load_policy)"
             )
         path, imported = import_path(self.policy)
         if not imported:
             raise InputError(
                 "the policy cannot be saved: its fallback is a function that cannot be imported; "
-                "define it at the top of a module, or fall back on usual, zero or an action"
+                "define it at module level, or fall back on usual, zero or an action"
             )
         return {"path": path}, {}
 
@@ -182,7 +182,7 @@ class Follow:
 FALLBACKS: dict[Any, Callable[..., Rule]] = {
     rule.kind: rule.from_parts for rule in (HeldRule, UsualRule, Follow)
 }
-"""How fallbacks are made again from their parts."""
+"""How fallbacks are rebuilt from their saved parts."""
 
 
 def make_fallback(fallback: Any, problem: Problem, drawn: np.ndarray, caution: float) -> Rule:
@@ -204,8 +204,8 @@ def make_fallback(fallback: Any, problem: Problem, drawn: np.ndarray, caution: f
         action = np.zeros(0)
     if action.shape != (actions.dim,) or not np.isfinite(action).all():
         raise InputError(
-            f"the fallback is {fallback!r}; usual, zero, best, an action of {actions.dim} numbers "
-            "or a policy is expected"
+            f"the fallback is {fallback!r}; expected usual, zero, best, an action of {actions.dim} "
+            "numbers or a policy"
         )
     return HeldRule(_allowed(action, problem))
 
@@ -249,8 +249,8 @@ def _tried(fallback: Follow, problem: Problem) -> Follow:
         raise
     except Exception as error:
         raise InputError(
-            "the fallback cannot be compiled: a policy that ivvi.plan made, or a function of "
-            f"states (n, d_x) written with jax.numpy is expected ({type(error).__name__})"
+            "the fallback cannot be compiled: expected a policy from ivvi.plan, or a function of "
+            f"states (n, d_x) written with jax.numpy ({type(error).__name__})"
         ) from error
     return fallback
 

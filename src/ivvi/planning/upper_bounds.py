@@ -8,7 +8,7 @@ Three methods, for three kinds of problem:
   V*_0 <= V_0 + sum_h discount^(h+1) max_m (E V_h+1(m + e) - G_h(m))^+, over all means m that any
   policy can meet after h steps, on the grid or beyond it;
 - a linear model with a concave quadratic reward: a planner that foresees the noise, but pays for
-  what it knows of it, earns at least as much as any policy (Brown, Smith and Sun, 2010). With the
+this knowledge, earns at least as much as any policy (Brown, Smith and Sun, 2010). With the
   values of Riccati's recursion as the price,
 
       V*_0(x_0) <= V_0(x_0) - E min_a sum_h discount^h |a_h - K_h x_h - k_h|^2_{M_h}
@@ -66,7 +66,7 @@ def upper_bound(trials: Trials, plan: Rule, grid: Rule | None) -> Bound | None:
 
 
 def _is_exact(values: Any) -> bool:
-    """Tell whether values of finitely many states are kept, with the chances of each."""
+    """Return whether values of finitely many states are kept, with the chances of each."""
     if isinstance(values, CategoryGrid):
         return values.grid is None
     return isinstance(values, StateTable) and values.law == CODED

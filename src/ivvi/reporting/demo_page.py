@@ -28,7 +28,7 @@ WORDS = {
     "behaviour": "wrote the log, without its hidden help",
     "least squares": "plans with the least-squares model",
 }
-"""What the policies of the bill do, in the order in which they are told."""
+"""What the policies of the bill do, in the order in which they appear."""
 TRUTH = ("truth", "truth")
 KINDS = {"instrument": "iv", "least squares": "ls"}
 """The two policies of the demo, by the estimate that they were planned with."""

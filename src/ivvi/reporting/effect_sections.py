@@ -21,11 +21,11 @@ MOST_CURVES = 6
 """Curves that are drawn: those that move most, in standard errors."""
 MOST_STATES = 12
 MOST_ROWS = 400
-"""Rows of a table; of more, those on which the two estimates differ most."""
+"""Most rows of a table; beyond that, those on which the two estimates differ most."""
 
 
 def effect_section(fit: FitView) -> Section:
-    """Show the coefficients, least squares beside them."""
+    """Show the coefficients next to those of least squares."""
     many = len(fit.outputs) > pictures.MOST or len(fit.phi) - 1 > pictures.ROWS
     some = " Where there are many, those in which the two differ most." if many else ""
     figure = Figure(
@@ -48,7 +48,7 @@ def effect_section(fit: FitView) -> Section:
 
 
 def sign_changes(fit: FitView) -> tuple[int, int]:
-    """Count the effects whose sign the instrument tells, and those that least squares turns."""
+    """Count the effects whose sign the instrument settles, and those that least squares flips."""
     (W, se), (W_ls, _) = fit.estimates["iv"], fit.estimates["ls"]
     inside = fit.endogenous
     sure = np.abs(W[:, inside]) > fit.widths[:, inside] * se[:, inside]
@@ -89,10 +89,9 @@ def varying_section(fit: FitView) -> Section | None:
         Figure(
             "The effect of an action along a state",
             tuple(_curve(number, one) for number, one in enumerate(drawn)),
-            f"Effect of one unit, other states at their medians. The narrow band holds each point "
-            f"with {level}, the wide one the whole curve. {drawn[0].caveat.capitalize()}.".replace(
-                " .", ""
-            ),
+            "Effect of one unit, other states at their medians. The narrow band covers each point "
+            f"with {level}, the wide one the whole curve. "
+            f"{drawn[0].caveat.capitalize()}.".replace(" .", ""),
             fit.command,
         )
     )

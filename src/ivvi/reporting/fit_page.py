@@ -40,9 +40,9 @@ TONES = {"strong": "good", "doubtful": "doubtful"}  # all others are bad
 ADVICE = {
     "wald": "Wald's intervals, low to high in the table of coefficients, can be reported.",
     "wild": "Report the intervals of the wild bootstrap in the table of coefficients.",
-    "robust": "Report the robust intervals of the table of coefficients instead of Wald's.",
-    "none": "Report no interval of the table of coefficients: Wald's cannot be trusted, and "
-    "`ivvi interval` searches for the set of one effect.",
+    "robust": "Report the robust intervals in the table of coefficients instead of Wald's.",
+    "none": "Report no interval from the table of coefficients: Wald's cannot be trusted, and "
+    "`ivvi interval` computes the set of one effect.",
 }
 TESTS = {
     "hansen_j": "Hansen J",
@@ -91,7 +91,7 @@ def report(
         page = fit_page(FitView(load_fit(what), str(what)), policy, value)
     else:
         raise InputError(
-            f"a report of {type(what).__name__} was asked for; pass a fit or the folder of a model"
+            f"cannot report on {type(what).__name__}; pass a fit or the folder of a model"
         )
     return write_page(page, target, force=force)
 
@@ -239,7 +239,7 @@ def instrument_section(fit: FitView) -> Section:
     if not parts:
         reasons = d.get("reasons") or {"": "no diagnostics were computed"}
         parts.append(Text((sentence(next(iter(reasons.values()))),)))
-    return Section("The instrument", "Is it any good, and does it matter?", tuple(parts))
+    return Section("The instrument", "Is the instrument strong, and does it matter?", tuple(parts))
 
 
 def residual_section(fit: FitView) -> Section:
@@ -252,7 +252,8 @@ def residual_section(fit: FitView) -> Section:
                 drawn,
                 "Means of twelve bins of equal size with 95% intervals. That part of the action is "
                 "free of confounding, so what the right effect leaves is flat along it; a slope is "
-                "the error of the effect. For each output, the action in dispute.",
+                "the error of the effect. For each output, the action on which the two estimates "
+                "differ.",
                 fit.command,
                 tuple(KEY[kind] for kind in fit.estimates),
             )
@@ -277,7 +278,7 @@ def assumption_section(fit: FitView) -> Section:
     are, touch = ("is", "touches") if is_one else ("are", "touch")
     d = facts["diagnostics"]
     over = d.get("hansen_j") or d.get("sargan")
-    checked = "Not testable here: there are no more instruments than features they serve."
+    checked = "Not testable here: there are no more instruments than endogenous features."
     if over:
         smallest = min(test["p_value"] for test in over.values())
         checked = f"The test of over-identification can refute it: smallest p {smallest:.3g}."
@@ -291,7 +292,7 @@ def assumption_section(fit: FitView) -> Section:
                 (
                     (
                         "independence",
-                        f"{z} {are} independent of what moves outcomes unseen.",
+                        f"{z} {are} independent of the unobserved causes of the outcomes.",
                     ),
                     (
                         "exclusion",

@@ -15,7 +15,7 @@ from ivvi.reporting.inline_svg import INK, draw
 from ivvi.reporting.page import Picture
 
 MOST = 6
-"""Pictures of one kind; more are a table's business."""
+"""Most pictures of one kind; more go into a table."""
 ROWS = 12
 """Coefficients in one picture."""
 POINTS = 250
@@ -27,11 +27,11 @@ LOOK = {
 }
 """Colour, marker, place and words of the two estimates, in every picture the same."""
 KEY = {"iv": ("iv", "with the instrument, 95% interval"), "ls": ("ls", "least squares")}
-"""What the legend of a figure says of them."""
+"""Their labels in the legend of a figure."""
 
 
 def coefficients(fit: FitView) -> tuple[Picture, ...]:
-    """Draw the coefficients of each output with 95% intervals, least squares beside them."""
+    """Draw the coefficients of each output with 95% intervals, next to those of least squares."""
     return tuple(_coefficients(fit, i) for i in fit.noisy[:MOST])
 
 

@@ -82,7 +82,7 @@ class FitView:
 
     @property
     def compared(self) -> bool:
-        """Whether least squares stands beside an instrumented estimate."""
+        """Whether least squares is shown next to an instrumented estimate."""
         return len(self.estimates) == 2
 
     @cached_property

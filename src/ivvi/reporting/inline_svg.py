@@ -2,7 +2,7 @@
 
 They are drawn with matplotlib in a few stand-in colours, which become the style sheet's
 variables; text stays text, in the page's font. A picture is about as wide as a phone's
-screen, so that several flow beside each other on a large one and none shrinks on a small.
+screen, so that several fit side by side on a large one and none shrinks on a small one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ivvi.reporting.page import Picture
 
 INK, GRID = "#111213", "#dadbdc"
 EXTRA = (*OTHERS, "#6b7280", "#a8447b", "#4d7c0f")
-"""Further colours, where neither the instrument nor least squares is meant."""
+"""Further colours, for what is neither the instrument nor least squares."""
 VARIABLES = {
     INK: "currentColor",
     MUTED: "var(--muted)",

@@ -1,7 +1,7 @@
 """A page of a report as plain values, and the one HTML file that it becomes.
 
-The file stands alone: style, script and pictures are inside, and its content policy lets a
-browser run no script but ours and fetch nothing. All text is escaped by the template. How the cells
+The file stands alone: style, script and pictures are inside, and its content policy lets a browser
+run only our script and fetch nothing. All text is escaped by the template. How the cells
 of tables are written for people, and sorted, is decided here too.
 """
 
@@ -23,9 +23,9 @@ from ivvi.version import __version__
 
 MINUS = "\N{MINUS SIGN}"
 WIDE = 8.0
-"""Ratio of sizes in a column from which its numbers are written one by one."""
+"""Ratio of sizes in a column from which each number is formatted by itself."""
 PROSE = 48
-"""Letters from which a cell of text may be broken into lines."""
+"""Characters from which a cell of text may be broken into lines."""
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def policy_section(policy: Any, fit: FitView) -> Section:
             Figure(
                 "What the policy does",
                 policy_slices(moving),
-                "Each action along the states that it answers most. A state runs from its 5% to "
+                "Each action along the states that it depends on most. A state runs from its 5% to "
                 "its 95% quantile in the log while the others stay at their medians.",
                 f"ivvi act POLICY --state {','.join(f'{v:g}' for v in np.median(states, axis=0))}",
             )
@@ -177,7 +177,7 @@ def _section(facts: Mapping[str, Any]) -> Section:
         low, high = gap["gap"]["interval"]
         notes += (
             f"That is {gap['gap']['estimate']:.5g} [{low:.5g}, {high:.5g}] more than it earns in "
-            f"the estimated dynamics; {gap['misfit']:.5g} of it is misfit and no confounding.",
+            f"the estimated dynamics; {gap['misfit']:.5g} of it is misfit, not confounding.",
         )
     return Section("What the policy is worth", lead, (*parts, *((Text(notes),) if notes else ())))
 

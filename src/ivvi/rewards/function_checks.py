@@ -40,7 +40,7 @@ def check_functions(
         if not np.isfinite(answer).all():
             bad = int(np.flatnonzero(~np.isfinite(answer))[0])
             where = ", ".join(f"{s}={v:.4g}" for s, v in zip(model.state, at[bad], strict=True))
-            raise InputError(f"{what} is {answer[bad]} at {where}; a finite number is expected")
+            raise InputError(f"{what} is {answer[bad]} at {where}; expected a finite number")
 
 
 def _tried(
@@ -56,8 +56,8 @@ def _tried(
         raise
     except jax.errors.JAXTypeError as error:
         raise InputError(
-            f"{what} cannot be compiled: write it with operators and jax.numpy, without branches "
-            f"on values and without NumPy's own functions ({_sentence(error)})"
+            f"{what} cannot be compiled: write it with operators and jax.numpy, without branching "
+            f"on values and without NumPy functions ({_sentence(error)})"
         ) from error
     except Exception as error:
         remedy = COMPARED if "does not accept dtype bool" in str(error) else ""
@@ -66,7 +66,7 @@ def _tried(
         ) from error
     if values.shape != (n,):
         raise InputError(
-            f"{what} returned shape {values.shape} for {n} states; one number for each is expected"
+            f"{what} returned shape {values.shape} for {n} states; expected one number for each"
         )
     return values
 

@@ -19,9 +19,9 @@ from ivvi.rewards.user_functions import Function
 Names = tuple[str, ...]
 WORDS = ("quadratic", "linear", "learned")
 OF_ACTIONS = ("action_weight", "action")
-"""Settings that have a number for each action; the others have one for each state."""
+"""Settings with one number per action; the others have one per state."""
 HIDDEN = ("model", "function", "context", "instrument", "nodes", "shares")
-"""What a reward takes from its model, and is not saved with it."""
+"""Fields that a reward takes from its model and that are not saved with it."""
 
 
 KINDS: dict[Any, Any] = {c.kind: c for c in (Quadratic, Linear, RatingReward, Learned, Function)}
@@ -41,7 +41,9 @@ def make_reward(reward: Any, model: Any, instrument: Mapping[str, Any] | None = 
         reward = _parse_for(reward, model)
     if isinstance(reward, Learned):
         if not model.has_reward:
-            raise InputError("a learned reward was asked for; the model was fitted without one")
+            raise InputError(
+                "the reward 'learned' needs a model that was fitted with a reward column"
+            )
         reward = Learned(model)
     if isinstance(reward, Quadratic | Linear):
         reward = _of_predicted(reward, model)
@@ -52,7 +54,7 @@ def make_reward(reward: Any, model: Any, instrument: Mapping[str, Any] | None = 
     if isinstance(made, Function):
         return made.in_model(model, instrument)
     if instrument is not None:
-        raise InputError("an instrument is given; only a reward that is a function may ask for it")
+        raise InputError("an instrument is given, but only a reward that is a function can use it")
     return made
 
 
@@ -64,8 +66,8 @@ def _parse_for(word: str, model: Any) -> Reward:
         )
     if word in model.outputs:
         raise InputError(
-            f"{word!r} is what the model predicts of the next state; to plan for an outcome of one "
-            f"decision fit it as the reward (reward={word!r}, --reward {word}), without a next "
+            f"{word!r} is part of the predicted next state; to plan for an outcome of one "
+            f"decision, fit it as the reward (reward={word!r}, --reward {word}), without a next "
             "state, and ask for 'learned'"
         )
     return parse_reward(word, tuple(model.state), tuple(model.action))
@@ -145,7 +147,7 @@ def reward_from_json(value: Mapping[str, Any], model: Any) -> Reward:
     """Rebuild a reward from `reward_to_json`."""
     settings = {k: v for k, v in value.items() if k != "kind"}
     if unsaved := set(HIDDEN) & set(settings):
-        raise FileError(f"the saved reward holds its {min(unsaved)} itself")
+        raise FileError(f"the saved reward must not contain {min(unsaved)}")
     if value.get("kind") == Function.kind:
         import_saved(settings.get("path"))
     try:

@@ -1,7 +1,7 @@
 """Functions that a user writes: the reward of a step, and the end of an episode.
 
-They are called with rows whatever the batch. A reward may ask for more than states and actions,
-by the names of its parameters: ``context`` holds the columns that are not predicted (age, weather),
+They are called with rows whatever the batch. A reward may use more than states and actions, by the
+names of its parameters: ``context`` holds the columns that are not predicted (age, weather),
 ``instrument`` what moved the log's actions, such as a cost that belongs in a profit. Tomorrow's
 instrument is not known, so the reward is an expectation over the log's,
 
@@ -27,7 +27,7 @@ from ivvi.features.custom_block import import_function, import_path
 
 CONTEXT, INSTRUMENT = "context", "instrument"
 NODES = 16
-"""Instruments that stand for those of the log."""
+"""Number of instrument draws that represent those of the log."""
 Rows = tuple[tuple[float, ...], ...]
 
 
@@ -107,13 +107,14 @@ class Function:
         """
         if instrument is not None and INSTRUMENT not in self.asks:
             raise InputError(
-                f"an instrument is given; the reward {self.path!r} has no parameter 'instrument'"
+                f"an instrument is given, but the reward {self.path!r} has no parameter "
+                "'instrument'"
             )
         bound = self
         if CONTEXT in self.asks:
             if not model.context:
                 raise InputError(
-                    f"the reward {self.path!r} asks for the context; the model has none: fit with "
+                    f"the reward {self.path!r} uses the context, but the model has none: fit with "
                     "context (--context)"
                 )
             places = tuple((name, model.state.index(name)) for name in model.context)
@@ -126,7 +127,7 @@ class Function:
         names = model.instrument
         if not names:
             raise InputError(
-                f"the reward {self.path!r} asks for the instrument; the model has none"
+                f"the reward {self.path!r} uses the instrument, but the model has none"
             )
         value = self.given if instrument is None else _values(instrument, names, model.coded)
         if value is not None:
@@ -134,7 +135,7 @@ class Function:
         rows = model.instruments
         if not len(rows):
             raise InputError(
-                f"the reward {self.path!r} asks for the instrument; the model holds no rows of the "
+                f"the reward {self.path!r} uses the instrument, but the model holds no rows of the "
                 f"log to draw it from: give its value (instrument=, --instrument {names[0]}=6)"
             )
         whole = replace(self, instrument=names)
@@ -171,7 +172,7 @@ class Function:
         return by_rows(function, (x, a, x_next)[: self.arguments], step, "the reward", named)
 
     def is_affine_in_instrument(self, model: Any) -> bool:
-        """Tell whether only the instrument's mean matters: its derivative looks at none of it."""
+        """Return whether only the instrument's mean matters: its derivative looks at none of it."""
         import jax
 
         widths = len(model.state), len(model.action), len(model.state), len(self.instrument)
@@ -198,7 +199,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Ending:
-    """A user's function that tells which states end an episode, from rows (n, d_x) to (n,)."""
+    """A user's function that says which states end an episode, from rows (n, d_x) to (n,)."""
 
     function: Callable[..., Any]
 
@@ -212,7 +213,7 @@ def make_ending(terminal: Any) -> Ending | None:
     if terminal is None or isinstance(terminal, Ending):
         return terminal
     if not callable(terminal):
-        raise InputError(f"terminal is {terminal!r}; a function of states is expected")
+        raise InputError(f"terminal is {terminal!r}; expected a function of states")
     return Ending(terminal)
 
 
@@ -268,11 +269,11 @@ def by_rows(
     except ValueError:
         values = np.empty(0, dtype=object)
     if values.dtype.kind not in "biuf":
-        raise InputError(f"{what} returned {_shortly(answer)} for {n} states; numbers are expected")
+        raise InputError(f"{what} returned {_shortly(answer)} for {n} states; expected numbers")
     if values.shape != (n,):
         raise InputError(
-            f"{what} returned shape {values.shape} for {n} states; one number for each is "
-            "expected, (n,) for states (n, d_x)"
+            f"{what} returned shape {values.shape} for {n} states; expected one number for "
+            "each, (n,) for states (n, d_x)"
         )
     return values.reshape(lead)
 
@@ -287,11 +288,11 @@ def _values(instrument: Mapping[str, Any], names: tuple[str, ...], coded: Any) -
     for name in expected:
         if name not in instrument:
             raise ColumnError(
-                f"the instrument has no value of {name!r}; expected {', '.join(expected)}"
+                f"the instrument has no value for {name!r}; expected {', '.join(expected)}"
             )
     if unknown := [name for name in instrument if name not in expected]:
         raise ColumnError(
-            f"{unknown[0]!r} is no instrument of the model; expected {', '.join(expected)}"
+            f"{unknown[0]!r} is not an instrument of the model; expected {', '.join(expected)}"
         )
     rows = encode_rows({name: [instrument[name]] for name in expected}, names, coded, "instrument")
     return tuple(rows[0].tolist())
@@ -316,8 +317,8 @@ def _parameters(function: Callable[..., Any], path: str) -> tuple[int, tuple[str
     count = sum(p.kind in kinds and p.default is p.empty and p.name not in asks for p in parameters)
     if not 2 <= count <= 4:
         raise InputError(
-            f"the reward {path!r} takes {count} arguments; (x, a), x', h are given, and by name "
-            "context and instrument"
+            f"the reward {path!r} takes {count} arguments; expected x, a, then optionally x', h, "
+            "and by name context and instrument"
         )
     return count, asks
 

@@ -1,7 +1,7 @@
-"""How sure W(E) is when the instrument has the direct effects E.
+"""The uncertainty of W(E) when the instrument has the direct effects E.
 
-With the effects taken away, y - E psi~ is regressed as y was (Conley, Hansen and Rossi, 2012).
-Row i of W becomes W_i - L E_i, and its residual
+With the effects removed, y - E psi~ is regressed as y was (Conley, Hansen and Rossi, 2012). Row
+i of W becomes W_i - L E_i, and its residual
 
     u_i(E) = u_i - E_i . q,   q = psi~ - L^T phi,
 
@@ -30,8 +30,8 @@ from ivvi.logs import Log
 from ivvi.sensitivity_analysis.violations import Exclusion
 
 SCALED = (
-    "{kind} standard errors need the rows to be computed again under a direct effect: here they "
-    "grow as unadjusted ones do; pass the log (log=, --log), or fit with its episodes kept "
+    "{kind} standard errors need the rows to be recomputed under a direct effect: here they "
+    "grow like unadjusted ones; pass the log (log=, --log), or fit with its episodes kept "
     "(episodes=True, --keep-episodes)"
 )
 
@@ -56,14 +56,14 @@ class Variances:
     Attributes
     ----------
     exclusion
-        What the log says of direct effects.
+        What the log implies about direct effects.
     middle
         Covariance of (u, q), (d_y + r, d_y + r), times the bread where errors are unadjusted;
         else the covariance of their scores, (d_y + r, k, d_y + r, k) for k coordinates of psi.
     estimate
         Two-stage least squares.
     note
-        What to know of the standard errors; empty where they are the fit's own.
+        A note on the standard errors; empty where they are the fit's own.
     """
 
     exclusion: Exclusion
@@ -144,5 +144,5 @@ def rows_of(source: Source) -> Log | None:
 def errors_of(source: Source) -> tuple[Resolved, str | None]:
     """Return the standard errors of a fit, and its column of episodes."""
     if source.fit is None:
-        raise InputError("a fit or a saved model is expected; bare dynamics were given")
+        raise InputError("expected a fit or a saved model; found bare dynamics")
     return source.fit.errors, source.fit.roles.episode or "row"

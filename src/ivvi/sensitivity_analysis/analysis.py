@@ -114,7 +114,7 @@ def sensitivity(  # noqa: PLR0913
     simulator = GainSimulator.of(source, problem, starts, episodes, seed)
     rivals = by_name(against)
     if not rivals:
-        raise InputError("no rival was given; a gain is measured over a rival, such as behaviour")
+        raise InputError("no rival is given; a gain is measured against a rival, such as behaviour")
     everyone = (policy, *rivals.values())
     own, *others = (acting(who, source, problem, planner_of(policy)) for who in everyone)
     exclusion = simulator.exclusion
@@ -241,6 +241,6 @@ def _planner(policy: Any, planner: Planner | str | None) -> Planner:
     if isinstance(planner, str):
         return make_planner(planner)
     if planner is None and not isinstance(policy, Policy):
-        raise InputError("planning again needs planner= beside a policy that is a function")
+        raise InputError("planning again needs planner= if the policy is a function")
     chosen: Planner = planner or planner_of(policy)
     return chosen

@@ -1,4 +1,4 @@
-"""Where conclusions break down as the instrument is doubted more and more: gains, and actions.
+"""Where conclusions about gains and actions break down as the instrument becomes more invalid.
 
 A gain over a rival is simulated in models with direct effects of the instrument, and followed to
 the size at which it is lost. A recommended action is planned again, until it flips.
@@ -86,7 +86,7 @@ class Gain:
 
     @property
     def exclusion(self) -> Exclusion:
-        """What the log says of direct effects."""
+        """What the log implies about direct effects."""
         return self.simulator.exclusion
 
     def __call__(self, direct_effects: Floats, moved: Any = 0.0) -> tuple[Floats, Floats]:
@@ -249,7 +249,7 @@ class Replanned:
 
 
 def has_flipped(actions: Actions, before: Floats, after: Floats) -> Any:
-    """Tell which coordinates of an action are now on the other side, (d_a,).
+    """Return which coordinates of an action are now on the other side, (d_a,).
 
     A discrete coordinate flips when it changes. A continuous one flips when it crosses 0, or
     the middle of its range where that does not hold 0.

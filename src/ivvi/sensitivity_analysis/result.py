@@ -20,14 +20,14 @@ from ivvi.sensitivity_analysis.violations import Size
 MOST_EFFECTS = 6
 """Effects that a summary shows; `to_json` has them all."""
 STURDY, FRAGILE = 0.5, 0.1
-"""Shares of what the instrument does through the actions: a gain is called sturdy that bears a
+"""Shares of what the instrument does through the actions: a gain is called sturdy if it survives a
 direct effect of at least the first, and fragile where the second is too much. A convention, since
 no log can tell which direct effects are likely."""
 
 
 @dataclass(frozen=True, repr=False)
 class Breakdown(Compact):
-    """How much invalidity it takes until a conclusion is gone.
+    """How much invalidity it takes to overturn a conclusion.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class Breakdown(Compact):
     size
         The smallest that does it; None if none up to `most` does.
     unsure
-        The smallest with which the interval holds the opposite too; None if none does.
+        The smallest with which the interval also contains the opposite; None if none does.
     most
         The largest size that was looked at.
     has_interval
@@ -137,13 +137,13 @@ class EffectBand(Compact):
     output, feature, violation
         Which coefficient, and the direction.
     estimate, slope
-        The coefficient at t = 0, and what a size of 1 takes from it.
+        The coefficient at t = 0, and by how much a size of 1 lowers it.
     variance
         Its variance at every size.
     critical
         Standard errors on each side of an interval.
     signs
-        Whether both signs of t are to be thought of, or the positive one alone.
+        Whether both signs of t are considered, or only the positive one.
     tipping
         The size, of a sign allowed, that explains the whole of the estimate; None if none up
         to the largest does.
@@ -206,7 +206,7 @@ class Sensitivity(TableResult):
     level
         Probability of the intervals.
     notes
-        What to know of the effects' standard errors.
+        Notes on the effects' standard errors.
     """
 
     breakdowns: tuple[Breakdown, ...]
@@ -299,7 +299,7 @@ def sensitivity_brief(result: Sensitivity) -> Brief:
     size, rival = _bears(gain), RIVAL_WORDS.get(band.rival, band.rival)
     if size.t == 0:
         certain = f"Not certain over {rival}, even with a valid instrument."
-        meaning = "What the log leaves open is more than what an invalid instrument would change."
+        meaning = "The log's own uncertainty exceeds what an invalid instrument would change."
         next_step = f"Collect more, or keep to {rival}."
     else:
         certain, meaning, next_step = _certain(gain, rival), _meaning(size), _next(size)
@@ -342,8 +342,8 @@ def _certain(gain: Breakdown, rival: str) -> str:
 
 def _meaning(size: Size) -> str:
     return (
-        f"A correlation of {size.most_correlation:.2g} between the instrument and what was not "
-        "recorded would have the same effect; with a valid instrument there is no such "
+        f"A correlation of {size.most_correlation:.2g} between the instrument and the hidden "
+        "confounder would have the same effect; with a valid instrument there is no such "
         "correlation."
     )
 

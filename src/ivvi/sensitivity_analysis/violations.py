@@ -121,11 +121,11 @@ class Exclusion:
     def of(cls, source: Source) -> Exclusion:
         """Take the moments of a fit; refuse one without an instrument, or without moments."""
         if isinstance(source.method, LeastSquares):
-            raise InputError("least squares uses no instrument, so there is none to doubt")
+            raise InputError("least squares uses no instrument, so there is nothing to analyse")
         if source.moments is None:
             raise InputError(
-                "the model keeps no moments of the log, from which doubts are computed; fit it "
-                "again, keep its moments (no --without-moments), and in levels"
+                "the sensitivity analysis needs the moments of the log, which this model does not "
+                "keep; fit it again in levels and keep them (no --without-moments)"
             )
         return cls(source.moments, source.model)
 
@@ -137,9 +137,7 @@ class Exclusion:
                 f"{len(design.phi_names)}; expected a model and its own moments"
             )
         if not self.names:
-            raise InputError(
-                "the log has no instrument beside the state: there is nothing to doubt"
-            )
+            raise InputError("the log has no excluded instrument, so there is nothing to analyse")
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -230,7 +228,7 @@ class Exclusion:
             length = np.linalg.norm(gradient, axis=1, keepdims=True)
             direction = -np.divide(gradient, length, out=np.zeros_like(gradient), where=length > 0)
             if not length.any():
-                raise InputError("nothing that the policy earns depends on the instrument")
+                raise InputError("the policy's value does not depend on the instrument")
             return Violation(WORST, direction)
         fixed, direction, output = self._read(name)
         sign = np.where(gradient @ direction > 0, -1.0, 1.0)
@@ -272,6 +270,6 @@ class Exclusion:
         means = self.space.means(self.moments, np.eye(design.width)[[column]])[0]
         length = float(np.linalg.norm(means))
         if length == 0:
-            raise InputError(f"the instrument {feature!r} does not vary beside the state")
+            raise InputError(f"the instrument {feature!r} does not vary given the state")
         direction: Floats = means / length
         return direction

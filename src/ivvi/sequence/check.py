@@ -29,7 +29,7 @@ from ivvi.sequence.richer_features import approximation_checks, richer_layout, r
 
 WIDTH = 100
 MOST_CROSSED = 8
-"""States and actions, at most, whose products rows without order are compared with."""
+"""Most states and actions whose products are tested in rows without order."""
 SEQUENCE_CHECKS = (
     "balance on the past",
     "placebo: z against realised x",
@@ -43,9 +43,9 @@ SEQUENCE_CHECKS = (
 )
 """Checks that need the order of rows, or groups of them to compare."""
 ABOUT_SHAPE = (*SEQUENCE_CHECKS[:2], "residuals on the past", "stability over steps")
-"""Checks that fail, like those of richer features, where a state that counts has a wrong shape."""
+"""Checks that, like those of richer features, fail if a state enters with the wrong shape."""
 MOST_CODES = 12
-"""Whole numbers, at most, that are taken for possible codes of categories."""
+"""Most whole numbers that may be codes of categories."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -142,8 +142,7 @@ class SequenceChecks(TableResult):
             if self.clusters is not None:
                 draws = f"{self.blocks:,} draws of it at most, one for each {self.clusters}"
             lines.append(
-                f"global instrument  {named}: constant within every episode; the sample counts "
-                f"{draws}"
+                f"global instrument  {named}: constant within every episode; the sample has {draws}"
             )
         level = f"verdict (LOOK: p below {self.checks[0].level:g})" if self.checks else "verdict"
         lines.append(f"{'check':<32}{'statistic':>10} {'distribution':<14}{'p':>8}  {level}")
@@ -219,7 +218,9 @@ def check(  # noqa: PLR0913
     requested, opened = StandardErrors(cluster=cluster).for_log(opened)
     opened.refuse_absorbed("check")
     if opened.roles.frequency:
-        raise InputError("check follows single rows; frequency weights make several of each")
+        raise InputError(
+            "check does not work with frequency weights, since a row stands for several"
+        )
     log, calendar = _in_order(opened, time)
     ordered = _unordered(log) is None
     design = build_design(log, phi, psi, seed)
@@ -328,7 +329,7 @@ def _result(
 
 
 def _unordered(log: Log) -> str | None:
-    """Say why the rows of a log are no sequence, if they are none."""
+    """Say why the rows of a log are not a sequence; empty if they are."""
     if log.roles.episode is not None and log.roles.step is not None:
         return None
     missing = "episode" if log.roles.episode is None else "step"
@@ -346,7 +347,7 @@ def _not_made(why: str | None, word: str, level: float) -> list[Check]:
     """Return the checks of a sequence that were not made, and why."""
     checks = [Check(name, None, level, reason=why or "") for name in SEQUENCE_CHECKS]
     if word.endswith(":cross"):
-        checks[-1] = replace(checks[-1], reason=f"richer phi ({word}) asks this of single rows")
+        checks[-1] = replace(checks[-1], reason=f"richer phi ({word}) tests this in single rows")
     return checks
 
 
@@ -389,7 +390,7 @@ def _column_names(roles: Roles, design: Design) -> dict[str, tuple[str, ...]]:
 
 def _without_approximation(word: str, by: str, level: float) -> list[Check]:
     """Return checks of richer features that were not made, and why."""
-    why = f"its test takes rows for independent, and these are clustered by {by}"
+    why = f"its test assumes independent rows, and these are clustered by {by}"
     return [Check(f"richer {name} ({word})", None, level, reason=why) for name in ("psi", "phi")]
 
 

@@ -1,10 +1,10 @@
 """Tests that a mean of scores is zero, from their sums over blocks of episodes.
 
 Several tests of one question are answered by the smallest of their p-values and by the law
-of the smallest when all nulls are true. Bonferroni's bound of that law is far too careful
-where the tests are much alike (Westfall and Young), so it is drawn from as well. So is the law of
-one test: with few blocks and heavy tails, as products of an instrument and a residual have them,
-F is too careful by half.
+of the smallest when all nulls are true. Bonferroni's bound of that law is far too conservative
+where the tests are similar (Westfall and Young), so that law is simulated as well. So is the law of
+one test: with few blocks and heavy tails, as products of an instrument and a residual have them, F
+is far too conservative.
 """
 
 from __future__ import annotations

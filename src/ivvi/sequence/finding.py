@@ -10,7 +10,7 @@ from ivvi._io.result import Brief
 from ivvi.sequence.cluster_tests import LargestContrast
 
 ABOUT_Z = ("balance", "placebo", "serial dependence of z")
-"""How the names of the checks begin that ask about the instrument; others ask about W."""
+"""First words of the checks about the instrument; the others are about W."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Check:
     reason
         Why the check does not apply.
     negligible
-        Whether what was found is too small to matter, however sure it is.
+        Whether what was found is too small to matter, however significant it is.
     """
 
     name: str
@@ -97,7 +97,7 @@ def _rank(check: Check) -> tuple[int, float]:
 def _verdict(checks: Sequence[Check], what: str) -> str:
     asked = [check for check in checks if check.test is not None]
     if not asked:
-        return f"Nothing about {what} could be asked of this log."
+        return f"This log allows no check of {what}."
     failed = [check for check in ranked(asked) if check.passed is False]
     level = f"{asked[0].level:.3g}"
     if failed:
@@ -107,7 +107,7 @@ def _verdict(checks: Sequence[Check], what: str) -> str:
         )
     smallest = min(check.test.p_value for check in asked if check.test is not None)
     if smallest < asked[0].level:  # sure, and too small to matter
-        return f"No evidence that matters against {what} in {len(asked)} checks."
+        return f"No evidence against {what} that matters in {len(asked)} checks."
     checked = "the one check" if len(asked) == 1 else f"{len(asked)} checks"
     return (
         f"No evidence against {what}: the smallest p of {checked} is {smallest:.2g}, and only "

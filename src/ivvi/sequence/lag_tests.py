@@ -40,8 +40,8 @@ def balance(scores: Scores, names: Names, level: float) -> Check:
     m, v = scores.moments, scores.moments.vector
     null = "given the state and its own last value, z does not depend on the past"
     advice = (
-        "an instrument that follows the past is valid only if the errors do not: look at the "
-        "residuals' serial dependence, put what assigns z into the state, or use another z"
+        "an instrument that depends on the past is valid only if the errors do not: look at the "
+        "residuals' serial dependence, add what assigns z to the state, or use another z"
     )
     if all(m.still):
         null = "a global instrument does not depend on the state in which an episode starts"
@@ -127,19 +127,19 @@ def lasting_advice(scores: Scores, names: Names) -> str:
     """Say what to do about errors that last: fading ones, or a difference between episodes."""
     if not scores.unit_effect:
         return (
-            "errors that last make the state itself confounded: add earlier states and actions to "
+            "persistent errors make the state itself confounded: add earlier states and actions to "
             "the state (lags=1 or --lags 1, then 2) until they are gone, and cluster standard "
             f"errors by {' and '.join(scores.clusters)}"
         )
-    differ = "episodes seem to differ in something that lasts (a unit effect, residuals do not fade"
+    differ = "episodes seem to differ permanently (a unit effect: residuals do not fade"
     differ += " over the steps): "
     if all(scores.moments.still):
         return differ + (
-            "put what tells them apart into the state (--context), or find an instrument that "
-            "changes within episodes, so that --difference can take it out"
+            "add what distinguishes them to the state (--context), or find an instrument that "
+            "changes within episodes, so that --difference can remove it"
         )
     return differ + (
-        "take it out with --difference (difference=True), or with --absorb "
+        "remove it with --difference (difference=True), or with --absorb "
         f"{','.join(names['episode'])} --half-panel (absorb=, half_panel=True)"
     )
 
@@ -156,8 +156,8 @@ def stability(scores: Scores, names: Names, level: float, *, lasting: bool) -> l
     later = m.whole.copy()
     later[:half] = 0.0
     advice = (
-        "one W for all times is an average: fit the {} apart, add the time as a state, or "
-        "leave the unlike ones out"
+        "one W for all times is an average: fit the {} separately, add the time as a state, or "
+        "leave out those that differ"
     )
     labels = [f"{feature} on {output}" for output in names["y"] for feature in names["phi"]]
     first = f"{lasting_advice(scores, names)}; else " if lasting and scores.unit_effect else ""
@@ -196,8 +196,8 @@ def calendar_stability(scores: Scores, names: Names, level: float) -> list[Check
     if m.calendar is None:
         return []
     column, words = m.calendar.column, m.calendar.words
-    advice = f"W moves with {column}: fit the periods apart, add {column} as a state, or leave "
-    advice += "the unlike periods out"
+    advice = f"W moves with {column}: fit the periods separately, add {column} as a state, or "
+    advice += "leave out the periods that differ"
     labels = [f"{feature} on {output}" for output in names["y"] for feature in names["phi"]]
     drifts = np.stack(
         [scores.drift(after) for after in m.after], axis=1
@@ -255,7 +255,7 @@ def _check(
     name: str, test: LargestContrast | None, finding: str, advice: str, level: float
 ) -> Check:
     if test is None:
-        return without(name, level, "nothing varies that could be compared")
+        return without(name, level, "nothing that could be compared varies")
     return Check(name, test, level, finding, advice)
 
 
@@ -288,7 +288,7 @@ def _largest(flat: Floats, labels: list[str]) -> str:
     one, two = np.argsort(-np.abs(weights), kind="stable")[:2]
     sign = "less" if weights[one] * weights[two] < 0 else "and"
     return (
-        f"most for {labels[one]} {sign} {labels[two]}, which go together (t = {furthest:.1f}); "
+        f"most for {labels[one]} {sign} {labels[two]}, in combination (t = {furthest:.1f}); "
         f"alone, {alone}"
     )
 

@@ -260,7 +260,8 @@ class Scores:
 
     Outputs that are fitted exactly (`exact`, (d_y,)) have residuals of zero, not rounding error.
     `clusters` are the columns by which the errors of a fit are clustered. With sums `by_episode`,
-    `unit_effect` says if residuals of an episode do not get less alike over the steps.
+    `unit_effect` says whether the correlation of an episode's residuals does not fade over the
+    steps.
     """
 
     def __init__(
@@ -283,7 +284,7 @@ class Scores:
         self.unit_effect = by_episode is not None and self._lasts(by_episode, W)
 
     def _lasts(self, by_episode: GroupSums, W: Floats) -> bool:
-        """Are residuals of an episode as alike far apart as they are next to each other?
+        """Are residuals of an episode as correlated far apart as next to each other?
 
         With E_i the sum of an episode's residuals, sum_i E_i^2 = sum e^2 + 2 (products of
         neighbours + products further apart). A difference between episodes that lasts does not fade

@@ -1,8 +1,8 @@
-"""What the residual should not depend on: the row before, and the state times the instrument.
+"""What the residual should not depend on: the previous row, and the state times the instrument.
 
 Both are conditions E[h e] = 0 that the fit did not use. Their scores are sums by block with the
-influence of each block on W (`Scores.conditions`). If the state holds all that lasts, and an effect
-is the same in every state, both hold:
+influence of each block on W (`Scores.conditions`). If the state captures everything that persists,
+and an effect is the same in every state, both hold:
 
     h = (x_t-1, a_t-1) given psi_t       an error or a difference between episodes that lasts
     h = x_t z_t given psi_t              an effect that varies with the state

@@ -29,16 +29,16 @@ from ivvi.sequence.cluster_tests import LargestContrast
 from ivvi.sequence.finding import Check
 
 Bools = NDArray[np.bool_]
-NO_NOISE = "every output is fitted exactly: there is no noise to compare with"
+NO_NOISE = "every output is fitted exactly, so there is no noise to compare with"
 NEGLIGIBLE_STEPS = 1.0
-"""A change of W below one of its standard errors does not matter, however sure it is."""
+"""A change of W below one of its standard errors does not matter, however significant."""
 NEGLIGIBLE_SHARE = 0.02
 """Nor does an approximation error of less than 2% of the noise that moves no effect by as much."""
 NEW = 1e-3
 """Part of a column, of length one, that others must leave for it to add something."""
 CHOOSE = (
-    "let the data choose which states bend and which effects vary (phi='auto', --features auto), "
-    "or bend the states alone (spline:5)"
+    "let the data choose which states are nonlinear and which effects vary (phi='auto', "
+    "--features auto), or make only the states nonlinear (spline:5)"
 )
 
 
@@ -90,7 +90,7 @@ def _richer_psi(base: Moments, richer: Moments, noisy: Bools, phi: Check, moved:
     eta, noise = eta_2(base, richer)
     sentence = f"eta_2 is {eta:.2g}, of which sampling alone makes about {noise:.2g}"
     advice = (
-        "psi does not carry what phi needs, or the richer conditions are false for this phi: "
+        "psi does not capture what phi needs, or the richer conditions do not hold for this phi: "
         f"use the richer psi if phi passes too, else {phi.advice or 'the richer phi'}"
     )
     one, other = Exact().solve(base), Exact().solve(richer)
@@ -166,7 +166,7 @@ def _richer_phi(
 def _identified(
     basis: Floats, Phi: Floats, base: list[int], extra: list[int]
 ) -> tuple[list[int], list[int]]:
-    """Split columns that add to others into those that psi tells apart from them, and the rest.
+    """Split added columns into those that psi can separate from the others, and the rest.
 
     `basis` is of psi. Columns are looked at in order: what comes first is kept.
     """

@@ -61,7 +61,9 @@ def make_env(
     if name not in NAMES:
         raise InputError(f"unknown simulator {name!r}{hint(name, NAMES)}")
     if not name.startswith("recommender") and (signs != "largest" or literal):
-        raise InputError(f"signs and literal are for the recommenders; the simulator is {name}")
+        raise InputError(
+            f"signs and literal are only for the recommenders; the simulator is {name}"
+        )
     if name in DEFAULT_DIM:
         world = linear_world if name == "linear" else nonlinear_world
         return ConfoundedEnv(world(DEFAULT_DIM[name] if dim is None else dim, setting))
@@ -94,7 +96,7 @@ def _clinical(name: str, dim: int | None, setting: str) -> World:
     if name == "nicu":
         return nicu_world(setting)
     if setting != "I":
-        raise InputError(f"sepsis has one setting, I; {setting!r} was asked for")
+        raise InputError(f"sepsis has only setting I; {setting!r} was requested")
     return sepsis_world()
 
 

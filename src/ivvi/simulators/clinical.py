@@ -1,6 +1,6 @@
 """Simulators in the shape of the paper's motivating examples, for tests and tutorials.
 
-The numbers are made up; they rest on no patient's data.
+The numbers are made up; they are not based on any patient's data.
 """
 
 from __future__ import annotations

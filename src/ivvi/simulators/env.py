@@ -24,7 +24,7 @@ from ivvi.simulators.world import World
 ROWS_AT_ONCE = 1 << 18
 """Rows simulated in one call; bounds the memory of a long simulation."""
 SMALLEST_SHARE = 0.3
-"""What Parquet may make of the bytes of a log where actions and instruments have few values."""
+"""Parquet's compressed share of a log's bytes where actions and instruments have few values."""
 
 
 class ConfoundedEnv(SimulatedEnv):

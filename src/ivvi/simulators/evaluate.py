@@ -71,7 +71,7 @@ class Evaluation(TableResult):
     rewards
         Rewards of each policy by name, (episodes, horizon).
     reference
-        The policy to which regret is measured.
+        The policy against which regret is measured.
     label
         The world.
     """
@@ -179,9 +179,11 @@ def evaluate(
         if word not in AGAINST:
             raise InputError(f"unknown baseline {word!r}{hint(word, AGAINST)}")
         if word in named:
-            raise InputError(f"a policy is called {word!r}, as a baseline; expected another name")
+            raise InputError(
+                f"a policy is called {word!r}, which is the name of a baseline; choose another name"
+            )
     if not named and not against:
-        raise InputError("no policy was given to evaluate")
+        raise InputError("no policy is given to evaluate")
     steps = env.world.horizon if horizon is None else horizon
     for name, policy in named.items():
         if not (callable(policy) or hasattr(policy, "act")):
@@ -227,8 +229,8 @@ class Decomposition(TableResult):
         J(pi*) - J(pi^) = [J(pi*) - J^(pi*)] + [J^(pi*) - J^(pi^)] + [J^(pi^) - J(pi^)]:
 
     model error along pi*, how much worse pi^ is in the model itself (at most 0 for a planner
-    that is optimal there for this reward), and model error along pi^ (what the plan promised too
-    much).
+    that is optimal there for this reward), and model error along pi^ (by how much the plan
+    overpromised).
     """
 
     along_optimal: Average

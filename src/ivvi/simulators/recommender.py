@@ -104,8 +104,8 @@ def _chances(setting: str, movies: int, *, revised: bool) -> np.ndarray:
     """Return how likely each movie (of the revised model, each rank) is to be recommended."""
     table = REVISED if revised else ORIGINAL
     if setting not in table:
-        raise InputError(f"setting {setting!r} is unknown; {', '.join(table)} are known")
+        raise InputError(f"unknown setting {setting!r}; choose from {', '.join(table)}")
     chances = np.array(table[setting])
     if movies != len(chances):
-        raise InputError(f"{movies} movies were given; the settings are for {len(chances)}")
+        raise InputError(f"{movies} movies are given; expected {len(chances)}")
     return chances

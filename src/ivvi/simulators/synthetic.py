@@ -84,9 +84,9 @@ def nonlinear_world(dim: int = 1, setting: str = "I") -> World:
 
 def _check(dim: int, setting: str) -> None:
     if dim < 1:
-        raise InputError(f"dimension {dim} was asked for; expected at least 1")
+        raise InputError(f"the dimension is {dim}; expected at least 1")
     if setting not in SETTINGS:
-        raise InputError(f"setting {setting!r} is unknown; {', '.join(SETTINGS)} are known")
+        raise InputError(f"unknown setting {setting!r}; choose from {', '.join(SETTINGS)}")
 
 
 def _unit_box(dim: int) -> gymnasium.spaces.Box:

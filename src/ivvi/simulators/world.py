@@ -31,9 +31,9 @@ from ivvi.rewards import is_reward
 Array = Any
 SCOPES = ("step", "episode")
 LASTING = 1
-"""Tells the key of a lasting confounder from the other keys of an episode."""
+"""Separates the key of a persistent confounder from an episode's other keys."""
 DRAWS = 100_000
-"""Draws from which the covariance of a noise of unknown law is taken."""
+"""Number of draws from which the covariance of noise with unknown law is estimated."""
 
 
 def last_instrument(history: Array, x: Array, z: Array) -> Array:
@@ -119,7 +119,9 @@ class World(Compact):
 
     def __post_init__(self) -> None:
         if self.scope not in SCOPES:
-            raise InputError(f"scope {self.scope!r} of an instrument; expected 'step' or 'episode'")
+            raise InputError(
+                f"the scope of an instrument is {self.scope!r}; expected 'step' or 'episode'"
+            )
         if self.actions.shape is not None and len(self.actions.shape) == 1:
             self._check_shapes()
 
@@ -201,7 +203,7 @@ class World(Compact):
         return self.reward(x, a, x_next, h) if is_reward(self.reward) else self.reward(x, a)
 
     def ended(self, key: Array, x: Array, a: Array, x_next: Array) -> Array:
-        """Tell whether state x' ends the episode."""
+        """Return whether state x' ends the episode."""
         return jnp.asarray(False) if self.done is None else self.done(x_next)
 
     @property
@@ -262,8 +264,8 @@ def toeplitz(k: int, rho: float) -> np.ndarray:
 class Behaviour:
     """a ~ behaviour(x, z, e') with an e' that is independent of what happens next.
 
-    In the log the actions lean on the hidden e that also moves the next state, which
-    flatters them; this is what the same habits earn without that help.
+    In the log the actions are correlated with the hidden e that also moves the next state, which
+    makes them look better than they are; this is what the same policy earns without that help.
     """
 
     world: World

@@ -1,9 +1,8 @@
-"""How strong the instruments are for each action, by the features that hold it.
+"""How strong the instruments are for each action, by the features that contain it.
 
-An action may stand in several features: itself, its square, its products with states, splines
-or a function of one's own. The instruments are as strong for it as for the feature of these
-that they say least about, given all the others: the smallest of Sanderson and Windmeijer's
-conditional F.
+An action may enter several features: itself, its square, its products with states, splines or a
+user's function. The instruments are as strong for it as for the feature that they explain least,
+given all the others: the smallest of Sanderson and Windmeijer's conditional F.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ PROBES = 64
 
 @dataclass(frozen=True, slots=True)
 class ActionStrength:
-    """What the instruments say about one action.
+    """The strength of the instruments for one action.
 
     Attributes
     ----------
     action, features
-        Its name, and those of the endogenous features that hold it.
+        Its name, and those of the endogenous features that contain it.
     weakest
-        The feature about which the instruments say least.
+        The feature that the instruments explain least.
     f
         Its conditional F, under the standard errors asked for.
     word
@@ -89,7 +88,7 @@ def strength_by_action(
 
 
 def holding(phi: FeatureMap, d_x: int, d_a: int, head: Batch | None) -> NDArray[np.bool_]:
-    """Tell which features change with which action, (d_a, d_phi).
+    """Return which features change with which action, (d_a, d_phi).
 
     Each action is changed in turn to that of another row of `head`, or of random ones.
     """
@@ -122,5 +121,7 @@ def _values(phi: FeatureMap, x: Floats, a: Floats) -> Floats:
     with np.errstate(all="ignore"):
         values: Floats = np.asarray(phi(x, a), dtype=np.float64)
     if values.ndim != 2:
-        raise InputError(f"phi gives an array of shape {values.shape}; rows of features are needed")
+        raise InputError(
+            f"phi returned an array of shape {values.shape}; expected rows of features"
+        )
     return values

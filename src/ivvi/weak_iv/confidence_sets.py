@@ -1,9 +1,9 @@
 """Confidence sets that are valid however weak the instrument: Anderson-Rubin and CLR.
 
-A Wald interval is wrong when the instrument is weak, and does not show it. These sets
-hold the truth with the stated probability whatever the strength; with a weak instrument
-they are wide, unbounded, in two pieces or the whole line, and say so. Both are level sets
-of one quadratic ratio (`PartialledEffect` has the matrices),
+A Wald interval is wrong when the instrument is weak, and does not show it. These sets contain the
+truth with the stated probability whatever the strength; with a weak instrument they are wide,
+unbounded, in two pieces or the whole line, and say so. Both are level sets of one quadratic ratio
+(`PartialledEffect` has the matrices),
 
     ar(theta) = min_gamma  b' P b / b' M b,    b = (1, -theta, -gamma),
 
@@ -45,7 +45,7 @@ class ConfidenceSet(TableResult):
     intervals
         Disjoint closed intervals, ascending; ends may be infinite, none means empty.
     level
-        Probability with which the set holds the truth.
+        Probability with which the set contains the truth.
     method, se
         ``ar`` or ``clr``; ``unadjusted``, ``robust`` or ``clustered``.
     distribution
@@ -88,7 +88,7 @@ class ConfidenceSet(TableResult):
             "unbounded": "unbounded: effects of any size are possible"
             + (", all but those between the two rays" if two_sided else ", on one side")
             + "; the instrument is weak for it",
-            "everything": "the whole line: the instruments say nothing about it",
+            "everything": "the whole line: the instruments are not informative about it",
             "empty": "empty: no value agrees with all the instruments; "
             "one of them is invalid, or the features do not fit",
         }[self.kind]
@@ -215,13 +215,13 @@ def check_likelihood(effect: PartialledEffect) -> None:
     """Refuse an effect whose errors have no variance in some direction."""
     if effect.unexplained[1, 1] <= RANK_TOLERANCE**2:
         raise DataError(
-            f"the {effect.label} has no likelihood ratio, because something exogenous is in it; "
-            "ask for ar"
+            f"the {effect.label} has no likelihood ratio, because it includes an exogenous "
+            "feature; ask for ar"
         )
     if np.linalg.eigvalsh(effect.unexplained)[0] <= RANK_TOLERANCE**2:
         raise DataError(
             f"the {effect.label} has no likelihood ratio: the output is an exact function of the "
-            "features, or an action one of the instruments"
+            "features, or an action is one of the instruments"
         )
 
 

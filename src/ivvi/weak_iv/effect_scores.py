@@ -13,7 +13,7 @@ y an output and Z the excluded instruments, all after regression on the exogenou
     G = n^1/2 E[Z T']   H = Var(vec(n^-1/2 sum Z T'))   T = [y, x_j, the other X]
 
 are all that tests of theta = W_oj need. H is one more score of the second pass, under the
-standard errors asked for, so that a robust interval and Wald's lean on the same clusters.
+standard errors asked for, so that a robust interval and Wald's use the same clusters.
 """
 
 from __future__ import annotations
@@ -178,8 +178,8 @@ class ActionEffects:
         if len(self.outputs) * width**2 * count <= MOST_PRODUCTS:
             return ""
         return (
-            f"{self.m} endogenous features and {self.parts.count} instruments are too many sums "
-            "for so many rows; `ivvi interval` makes those of one effect"
+            f"{self.m} endogenous features and {self.parts.count} instruments need too many sums "
+            "for so many rows; `ivvi interval` computes those of one effect"
         )
 
     def effect(self, i: int, j: int) -> PartialledEffect:
@@ -239,6 +239,6 @@ def _check_enough(clusters: int, k: int) -> None:
     if clusters <= k:
         raise DataError(
             f"{clusters} cluster{'' if clusters == 1 else 's'} cannot give a set with {k} "
-            "instrument features; more clusters than instruments are expected, or other errors "
+            "instrument features; expected more clusters than instruments, or other errors "
             "(robust, unadjusted)"
         )

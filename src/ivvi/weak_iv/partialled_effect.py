@@ -67,7 +67,7 @@ class PartialledEffect:
 
     @property
     def nuisance(self) -> int:
-        """Number m of endogenous directions beside the one of interest."""
+        """Number m of endogenous directions besides the one of interest."""
         return len(self.explained) - 2
 
     @classmethod
@@ -117,7 +117,7 @@ def combination_vector(design: Design, feature: Combination) -> Floats:
     for name, weight in weights.items():
         c[design.phi_names.index(feature_of(design, name))] = weight
     if not np.isfinite(c).all() or not c.any():
-        raise InputError(f"the combination {describe(feature)} has no usable weight")
+        raise InputError(f"the combination {describe(feature)} has no nonzero weight")
     return c
 
 

@@ -272,7 +272,7 @@ class Profile:
 
 
 def _others(effects: Ints, B: Floats) -> Bools:
-    """Tell which entries of b move while those effects stay where they are, (w, t)."""
+    """Return which entries of b move while those effects stay where they are, (w, t)."""
     free = np.ones((len(effects), B.shape[1]), dtype=bool)
     free[:, 0] = False
     free[np.arange(len(effects)), 1 + effects] = False

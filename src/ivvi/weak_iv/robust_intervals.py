@@ -1,4 +1,4 @@
-"""Intervals of the actions' effects that hold with a weak instrument, beside Wald's.
+"""Intervals of the actions' effects that are valid with a weak instrument, to compare with Wald's.
 
 | endogenous features, instruments | interval |
 |---|---|
@@ -7,10 +7,10 @@
 | several | Anderson-Rubin's, the other effects projected out |
 
 Wald's interval is trusted where the two agree. An Anderson-Rubin set under robust or
-clustered errors is the shadow of a joint one, wider by its nature; what is compared with
-Wald's interval is where the same statistic is higher by 3.84 than at its least. These
-statistics measure the variance under the null, about zero: t^2 from G clusters is
-t^2 / (1 + t^2 / G) of theirs, for which the comparison allows.
+clustered errors is the projection of a joint one, so it is wider; what is compared with Wald's
+interval is where the same statistic is 3.84 above its minimum. These statistics measure the
+variance under the null, about zero: t^2 from G clusters is t^2 / (1 + t^2 / G) of theirs, for which
+the comparison allows.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ where the two agree."""
 TF_WIDER = 0.05
 """The same of a tF interval, wider than Wald's by its nature: an F of 67."""
 TOO_WEAK = (
-    "the instruments are too weak to bound all effects together; `ivvi interval` searches for the "
+    "the instruments are too weak to bound all effects together; `ivvi interval` computes the "
     "set of one effect"
 )
 UNBOUNDED = (
     "the set of all effects together is not bounded, though the instruments are strong; "
-    "`ivvi interval` searches for the set of one effect"
+    "`ivvi interval` computes the set of one effect"
 )
 NO_ERROR = "its standard error is not a positive number"
 NO_BIAS = 0.15
@@ -74,7 +74,7 @@ class RobustInterval:
     method
         ``tF``, ``clr`` or ``ar``.
     agrees
-        Whether Wald's interval is much the same.
+        Whether Wald's interval is about the same.
     level
         Probability of holding the truth.
     """
@@ -121,7 +121,7 @@ class RobustInterval:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RobustIntervals(TableResult):
-    """Robust intervals by output and endogenous feature, and why there are none of others."""
+    """Robust intervals by output and endogenous feature, and why others have none."""
 
     found: dict[tuple[str, str], RobustInterval] = field(default_factory=dict)
     reasons: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -210,7 +210,7 @@ def robust_intervals(
                 intervals[output, feature] = one
     every = (len(moments.design.outputs) - len(estimate.exact)) * problems.m
     answered = len(intervals) + len(reasons)
-    first = f"of {every} effects the first {answered} have one; `ivvi interval` makes any other"
+    first = f"only {answered} of {every} effects have one; `ivvi interval` computes any other"
     return RobustIntervals(intervals, reasons, first if answered < every else "")
 
 
@@ -266,7 +266,7 @@ class _Maker:
     def _scores(self, i: int) -> EffectScores | str:
         """Return the sums of output i over rows or clusters, or why they cannot be used."""
         if "effects" not in self.scored:
-            return "its sums were not made: too many features, instruments or rows"
+            return "its sums were not computed: too many features, instruments or rows"
         scores, count = self.problems.scores(self.scored["effects"], i), self.problems.parts.count
         if scores.clusters <= count:
             return f"{scores.clusters} clusters are too few for {count} instruments"

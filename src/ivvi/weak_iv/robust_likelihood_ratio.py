@@ -54,7 +54,7 @@ FEW_ANGLES = 24
 HOPELESS = 21.0
 """-log of a p-value from which no search is begun."""
 MOST_NUISANCE = 5
-"""Other endogenous features: a set with 3 of them took 5 seconds, one with 4 half a minute."""
+"""Most other endogenous features: a set with 3 took 5 seconds, one with 4 half a minute."""
 SAME = 1e-8
 """How near the cosine of two starting points is to one."""
 
@@ -71,8 +71,8 @@ def robust_likelihood_ratio(
         return replace(robust_anderson_rubin(effect, scores, level, se=se), method="clr")
     if effect.nuisance > MOST_NUISANCE:
         raise InputError(
-            f"a {se} clr set is searched for over the other endogenous features, of which there "
-            f"are {effect.nuisance}, and at most {MOST_NUISANCE} are feasible; ask for ar, or for "
+            f"a {se} clr set needs a search over the other endogenous features; there are "
+            f"{effect.nuisance}, and at most {MOST_NUISANCE} are feasible; ask for ar, or for "
             "unadjusted errors"
         )
     moments = scores.sums.size

@@ -58,7 +58,7 @@ class WildTest:
     t, p_value
         Its clustered t statistic, and twice the share of draws beyond it on its side.
     ar_p_value
-        The same of Anderson and Rubin's statistic, which no weak instrument spoils.
+        The same for Anderson and Rubin's statistic, which is valid with a weak instrument.
     interval, level
         The values that the bootstrapped t does not reject; an end that was not found within
         64 standard errors is infinite.
@@ -98,14 +98,11 @@ def draw_weights(clusters: int, draws: int, seed: int) -> tuple[Floats, str]:
     """Return draws (B, G) of the clusters' weights, and what they are called."""
     if clusters < FEWEST_WILD:
         raise InputError(
-            f"{clusters} clusters are too few for the wild bootstrap; at least {FEWEST_WILD} are "
-            "expected"
+            f"{clusters} clusters are too few for the wild bootstrap; expected at least "
+            f"{FEWEST_WILD}"
         )
     if not 99 <= draws <= MOST_DRAWS:
-        raise InputError(
-            f"{draws:,} draws of the wild bootstrap are asked for; 99 to {MOST_DRAWS:,} are "
-            "expected"
-        )
+        raise InputError(f"the wild bootstrap has {draws:,} draws; expected 99 to {MOST_DRAWS:,}")
     rng = np.random.default_rng(seed)
     if clusters < FEW_FOR_SIGNS and 2**clusters <= draws:
         six = np.concatenate([-WEBB, WEBB])

@@ -18,7 +18,7 @@ from ivvi.weak_iv.wild_bootstrap import WildBootstrap
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "iv"
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:[0-9]+ clusters by 'ward' count for", "ignore:weak instruments"
+    "ignore:[0-9]+ clusters by 'ward' count as", "ignore:weak instruments"
 )
 
 
@@ -34,7 +34,7 @@ def test_clusters_that_the_instrument_never_moved_do_not_count(kept, monkeypatch
     a = 2 * z + 0.5 * e + rng.normal(size=400)
     columns = {"episode": ward, "step": visit, "a": a, "z": z, "y": a + e}
     log = ivvi.read_logs(columns, action="a", instrument="z", next_state="y")
-    with pytest.warns(IvviWarning, match="40 clusters by 'episode' count for 3"):
+    with pytest.warns(IvviWarning, match="40 clusters by 'episode' count as 3"):
         fit = ivvi.estimate(log)
     assert fit.estimate.freedoms[0, 1] < 3
 
@@ -190,7 +190,7 @@ def test_the_effective_number_of_clusters_falls_with_uneven_ones():
     one, two = (fit.estimate.W_cov.effective[0, 2] for fit in (even, odd))
     assert two < one / 2 <= 15
     assert half_widths(odd.estimate)[0, 2] > half_widths(even.estimate)[0, 2] > 1.96
-    assert "30 clusters by 'ward' count for" in odd.summary()
+    assert "30 clusters by 'ward' count as" in odd.summary()
     assert np.array(odd.to_json()["effective_clusters"])[0, 2] == pytest.approx(two)
 
 
@@ -264,7 +264,7 @@ def test_wild_errors_of_a_fit_and_of_the_command(tmp_path):
     found = json.loads((tmp_path / "f.json").read_text())["wild"]["next_x0"]["a0"]
     assert found["clusters"] == 10
     assert found["interval"][0] < found["estimate"] < found["interval"][1]
-    with pytest.raises(InputError, match="of two-stage least squares"):
+    with pytest.raises(InputError, match="only identified two-stage least squares"):
         ivvi.estimate(ivvi.read_logs(source), method="liml", se=StandardErrors("wild", "ward"))
 
 
@@ -283,7 +283,7 @@ def test_errors_of_nlsw88_are_those_of_stata():
         instrument="union",
         next_state="wage",
     )
-    with pytest.warns(IvviWarning, match="12 clusters by 'industry' count for"):
+    with pytest.warns(IvviWarning, match="12 clusters by 'industry' count as"):
         fit = ivvi.estimate(log, se=StandardErrors("wild", "industry", draws=99_999), episodes=True)
     found = fit.inference.wild["wage", "tenure"]
     assert found.t == pytest.approx(2.6040, abs=5e-5)
@@ -326,7 +326,7 @@ def test_the_bootstrap_of_a_value_follows_the_fit(monkeypatch):
     policy = np.zeros(2)
     worth = ivvi.value(policy, fit, actions=(-1, 1), **settings)
     assert worth.method == "bootstrap"
-    assert any("by ward, as those of the fit: clusters are resampled" in n for n in worth.notes)
+    assert any("by ward, like those of the fit: clusters are resampled" in n for n in worth.notes)
     both = ivvi.estimate(log, se=StandardErrors(cluster="episode,step"), episodes=True)
     worth = ivvi.value(policy, both, actions=(-1, 1), **settings)
     assert worth.method == "asymptotic"
@@ -375,7 +375,7 @@ def test_cluster_columns_that_cannot_be_used(verb, tmp_path, monkeypatch):
         (("--cluster", "four"), "4 clusters by 'four' are too few for the wild bootstrap"),
         (("--cluster", "ward", "--draws", 10**12), "1,000,000,000,000 draws"),
         (("--cluster", "ward", "--draws", 0), "0 draws"),
-        (("--cluster", "ward,episode"), "at most 1 is expected for wild"),
+        (("--cluster", "ward,episode"), "expected at most 1 for wild"),
     ],
 )
 def test_wild_bootstraps_that_cannot_be_made(options, fact, tmp_path):

@@ -168,7 +168,7 @@ def test_a_negative_two_way_variance_is_called_one():
     assert "negative variance" in fit.summary()
     assert "not identified" not in fit.summary()
     assert np.isnan(fit.combination("y0: const")[1])
-    with pytest.raises(InputError, match="or a negative one"):
+    with pytest.raises(InputError, match="zero or negative variance"):
         fit.wald("y0: const = 0")
 
 

@@ -58,7 +58,7 @@ def test_a_policy_of_states_is_clustered_by_those_who_adopt_it_together(absorb):
     log = ivvi.read_logs(staggered(0), **NEXT)
     fit = ivvi.estimate(log, absorb=absorb)
     assert fit.to_json()["clusters"]["path of z0"] == YEARS
-    assert "z0: the same at all steps in whole groups of episodes (12 of them)" in fit.summary()
+    assert "z0: identical at all steps within groups of episodes (12 of them)" in fit.summary()
 
 
 @pytest.mark.parametrize("instruments", [1, 2])

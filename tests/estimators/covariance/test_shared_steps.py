@@ -13,7 +13,7 @@ from ivvi.estimators.covariance.step_dependence import step_dependence
 from ivvi.fitting.inference import half_widths
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:[0-9]+ clusters by 'ward' count for", "ignore:weak instruments"
+    "ignore:[0-9]+ clusters by 'ward' count as", "ignore:weak instruments"
 )
 RIVAL = {"state": "x0", "action": "a0", "instrument": "z0"}
 
@@ -61,7 +61,7 @@ def test_a_shared_instrument_is_clustered_both_ways_and_all_follow():
     for other in (both, alone, by_step):  # what is shared only adds
         assert (fit.se >= other.se * (1 - 1e-10)).all()
     assert (fit.se <= 1.1 * both.se).all()
-    assert "z0: alike in all episodes at a step (39 of them)" in fit.summary()
+    assert "z0: similar in all episodes at a step (39 of them)" in fit.summary()
     one, two = (f.diagnostics.effective_f.value for f in (fit, both))
     assert one <= two * (1 + 1e-9)
     assert alone.diagnostics.effective_f.value > 2 * one
@@ -102,7 +102,7 @@ def test_what_lasts_from_step_to_step_counts_more():
     fit = ivvi.estimate(log)
     factor = fit.errors.inflation
     assert 2 < factor < 10
-    assert "it lasts from one step to the next" in fit.summary()
+    assert "it persists from one step to the next" in fit.summary()
     episode, step, row = (
         ivvi.estimate(log, se=StandardErrors("clustered", column)).se ** 2
         for column in ("episode", "step", "row")
@@ -182,7 +182,7 @@ def test_what_some_episodes_share_at_a_step_is_found_in_the_rows():
     log = ivvi.read_logs(regional(0, regions=8), **NEXT)
     fit = ivvi.estimate(log)
     assert list(fit.to_json()["clusters"]) == ["episode", "step"]
-    assert "instrument times residual: alike in episodes at a step" in fit.summary()
+    assert "instrument times residual: similar across episodes at a step" in fit.summary()
     assert ivvi.interval(log).clusters == ("episode", "step")
     alone = ivvi.estimate(log, se=StandardErrors("clustered", "episode"))
     assert fit.se[0, 2] > 1.3 * alone.se[0, 2]
@@ -258,7 +258,7 @@ def test_shared_shocks_alone_do_not_move_the_effect_of_an_instrument_of_its_own(
 
 def test_few_steps_are_too_few_draws_of_a_shared_instrument():
     log = ivvi.read_logs(panel(2, weeks=6, stores=60), **RIVAL)
-    with pytest.warns(IvviWarning, match="z0: alike in all episodes at a step, so 5 steps"):
+    with pytest.warns(IvviWarning, match="z0: similar in all episodes at a step, so 5 steps"):
         fit = ivvi.estimate(log)
     assert list(fit.to_json()["clusters"]) == ["episode"]
     assert any("5 steps are its draws" in text for text in fit.to_json()["warnings"])
@@ -293,7 +293,7 @@ def assert_both_ways(fit, rows_fit, second):
     assert (fit.se >= rows_fit.se).all()
     assert (fit.se < 1.15 * rows_fit.se).all()
     np.testing.assert_allclose(fit.estimate.freedoms, rows_fit.estimate.freedoms, rtol=0.01)
-    assert "rather too large than too small" in fit.errors.note
+    assert "too large rather than too small" in fit.errors.note
     assert ivvi.interval(fit).clusters == ("episode", second)
 
 

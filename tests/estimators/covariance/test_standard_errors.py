@@ -32,9 +32,9 @@ def test_automatic_errors_follow_the_shape_of_the_log():
 @pytest.mark.parametrize(
     ("errors", "episodes", "said"),
     [
-        (StandardErrors(), 29, "29 clusters by 'episode' count for 2"),
-        (StandardErrors("clustered"), 29, "29 clusters by 'episode' count for 2"),
-        (StandardErrors("clustered", "step"), 40, "19 clusters by 'step' count for 1"),
+        (StandardErrors(), 29, "29 clusters by 'episode' count as 2"),
+        (StandardErrors("clustered"), 29, "29 clusters by 'episode' count as 2"),
+        (StandardErrors("clustered", "step"), 40, "19 clusters by 'step' count as 1"),
         (StandardErrors("clustered", "step, episode"), 40, "19 clusters by 'step' and 40 clusters"),
         (StandardErrors(), 60, ""),
         (StandardErrors("robust"), 29, ""),

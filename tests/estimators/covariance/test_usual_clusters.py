@@ -92,7 +92,7 @@ def test_sums_that_cannot_be_clustered_by_the_names_say_so(log):
     stream = ivvi.Stream().partial_fit(log)
     with pytest.warns(IvviWarning, match=f"{lacking}: .* clustered by episode and may be too sma"):
         stream.fit()
-    with pytest.warns(IvviWarning, match="differences are of two rows each"):
+    with pytest.warns(IvviWarning, match="each difference is of two rows"):
         ivvi.fit(ivvi.read_logs(visits(steps=6), **COLUMNS | {"state": "x0"}), difference=True)
 
 

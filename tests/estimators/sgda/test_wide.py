@@ -240,10 +240,10 @@ def test_linear_memory_reaches_the_closed_form(word, columns_of, tmp_path):
     facts = fit.to_json()
     assert json.loads(json.dumps(facts, allow_nan=False)) == facts
     assert (facts["se"], facts["diagnostics"]["mu_iv"]) == (None, None)
-    assert "not formed" in facts["reasons"]["se"]
-    assert "not formed" in facts["diagnostics"]["reasons"]["mu_iv"]
+    assert "not computed" in facts["reasons"]["se"]
+    assert "not computed" in facts["diagnostics"]["reasons"]["mu_iv"]
     assert "converged" in fit.summary()
-    assert "not formed" in fit.summary()
+    assert "not computed" in fit.summary()
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_many_features_take_linear_memory_by_themselves(small, monkeypatch, tmp_
     light = estimate(log, method=SGDA())
     assert light.inference is None
     for name in ("moments", "baseline", "diagnostics", "scored", "errors", "shard"):
-        with pytest.raises(InputError, match="the moments are not formed"):
+        with pytest.raises(InputError, match="the moments are not computed"):
             getattr(light, name)
     assert estimate(log, method=SGDA(memory="quadratic")).inference is not None
     source = write_table(make_rows(30, 20), tmp_path / "log.parquet")

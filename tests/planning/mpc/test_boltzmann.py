@@ -91,7 +91,7 @@ def test_the_shell_knows_the_temperature_of_mpc_alone(tmp_path, model):
     model.save(tmp_path / "model")
     words = ("plan", tmp_path / "model", "--reward", "quadratic:weight=0.05", "--action-low", -1,
              "--action-high", 1, "--horizon", 5, "--temperature", 0.1)  # fmt: skip
-    assert_refused(run(*words, "--out", tmp_path / "a"), "--temperature is for mpc")
+    assert_refused(run(*words, "--out", tmp_path / "a"), "--temperature is only for mpc")
     result = run(*words, "--method", "mpc", "--out", tmp_path / "b")
     assert result.code == 0, result
     assert ivvi.load_policy(tmp_path / "b").rule.temperature == 0.1

@@ -342,7 +342,7 @@ def test_an_end_with_nothing_to_gain_is_avoided_or_sought(line):
     [
         ({"features": 0}, "features=0"),
         ({"features": 10.5}, "features=10.5"),
-        ({"states": 5}, "states=5; expected a whole number from 20 on"),
+        ({"states": 5}, "states=5; expected a whole number of at least 20"),
         ({"seeds": 0}, "seeds=0"),
         ({"starts": -1}, "starts=-1"),
         ({"bandwidth": 0.0}, "bandwidth=0.0"),

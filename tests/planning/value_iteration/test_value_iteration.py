@@ -56,7 +56,7 @@ def test_progress_is_told_of_every_step(simulator_model):
         ({"points": 0}, "0 points; expected at least 1"),
         ({"integration": "quazi"}, "unknown integration 'quazi'; did you mean 'quasi'?"),
         ({"nodes": 0}, "0 nodes of integration"),
-        ({"tolerance": 0.0}, "a tolerance of 0"),
+        ({"tolerance": 0.0}, "tolerance is 0"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings, sentence):
@@ -88,7 +88,7 @@ def test_problems_that_a_value_function_cannot_hold(model_of, simulator_model):
     refused(simulator_model, "the discount is 1", stationary=True)
     refused(
         simulator_model,
-        "the reward looks at the step",
+        "the reward uses the step",
         reward=lambda x, a, x_next, h: h * x[..., 0],
         discount=0.9,
         stationary=True,

@@ -95,7 +95,9 @@ def test_first_duplicate_pair_is_named():
         "movie": [10, 30, 10, 30, 10],
         "rating": [1, 2, 3, 4, 5],
     }
-    with pytest.raises(DataError, match=r"mine row 4 rates movie 30 by user 2 again after row 2;"):
+    with pytest.raises(
+        DataError, match=r"mine row 4 repeats the rating of movie 30 by user 2 from row 2;"
+    ):
         factorize(ratings_from_table(table, "mine"), 1)
 
 

@@ -1,12 +1,12 @@
-"""Bekker's (1994) standard errors for LIML and Fuller: many instruments, each of them weak.
+"""Bekker's (1994) standard errors for LIML and Fuller: many weak instruments.
 
 With u = y - X w, P the projection on psi, alpha = u' P u / u' u and X~ = X - u (u' X) / (u' u),
 
     H^-1 (sigma^2 [(1 - alpha)^2 X~' P X~ + alpha^2 X~' (I - P) X~]) H^-1,   H = X' P X - a X' X,
 
 where a = 1 - 1 / k for the estimator's own k (Hansen, Hausman and Newey, 2008, without their terms
-in third and fourth moments: errors are taken for homoskedastic and near normal). All of it follows
-from the moments. The usual standard errors leave out that the fitted first stage is itself noise.
+in third and fourth moments: errors are assumed homoskedastic and near normal). All of it follows
+from the moments. The usual standard errors ignore that the fitted first stage is itself noisy.
 """
 
 from __future__ import annotations

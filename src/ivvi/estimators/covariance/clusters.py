@@ -1,4 +1,4 @@
-"""Clusters: numbering rows by them, their moments, and how many even ones they count for."""
+"""Clusters: numbering rows by them, their moments, and their effective number."""
 
 from __future__ import annotations
 
@@ -176,9 +176,11 @@ def ratio_of_sums(gamma: Floats) -> Floats:
 def check_clusters(column: str, clusters: int, requested: StandardErrors) -> None:
     """Refuse a number of clusters from which no covariance follows."""
     if clusters == 1:
-        raise DataError(f"the cluster column {column!r} has one value in all rows; 2 are expected")
+        raise DataError(
+            f"the cluster column {column!r} has one value in all rows; expected at least 2"
+        )
     if requested.kind == "wild" and clusters < FEWEST_WILD:
         raise DataError(
-            f"{clusters} clusters by {column!r} are too few for the wild bootstrap; at least "
-            f"{FEWEST_WILD} are expected"
+            f"{clusters} clusters by {column!r} are too few for the wild bootstrap; expected at "
+            f"least {FEWEST_WILD}"
         )

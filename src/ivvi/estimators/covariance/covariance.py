@@ -20,7 +20,7 @@ from ivvi.errors import InputError
 from ivvi.features.design import Floats
 
 MOST_JOINT = 1500
-"""With at most this many coefficients the covariance between outputs is kept too."""
+"""With at most this many coefficients the covariance between outputs is also kept."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -1,4 +1,4 @@
-"""CR2: clustered variances without the bias that each cluster's leverage brings.
+"""CR2: clustered variances without the bias from each cluster's leverage.
 
 With X~ the instrumented features in coordinates in which X~' X~ = I, S_g = X~_g' X~_g the
 leverage of cluster g and s_g = X~_g' u_g its score, Bell and McCaffrey's (2002) residuals

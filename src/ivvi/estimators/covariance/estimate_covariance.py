@@ -1,7 +1,7 @@
 """From an estimate and the scores of its residuals to its covariance.
 
-Some outputs are exact functions of the features: an age, a ward, a clock. What is left of them is
-rounding error, and so are the standard errors and the small coefficients that come of it. They are
+Some outputs are exact functions of the features: an age, a ward, a clock. Their residuals are
+rounding error, and so are the resulting standard errors and small coefficients. They are
 recognised, and their rounding errors are set to zero.
 """
 
@@ -32,7 +32,7 @@ PER_COEFFICIENT = 3
 LOOKED_AT = 2048
 """Rows by which rows without weights are found uneven."""
 ROUNDING = 1e-7
-"""What a feature adds to an output, in units of the output's size, that counts as nothing."""
+"""Share of an output's size below which a feature's contribution counts as zero."""
 
 
 def residual_score(estimate: Estimate, moments: Moments, errors: Resolved, count: int) -> Score:
@@ -94,12 +94,12 @@ def counted(errors: Resolved, estimate: Estimate) -> Resolved:
     if least >= FEW_CLUSTERS:
         return errors
     named = " and ".join(f"{count:,} clusters by {column!r}" for column, count in W_cov.clusters)
-    named = named or f"{estimate.n:,} rows of uneven influence"
-    text = f"{named} count for {least:.1f} even ones"
+    named = named or f"{estimate.n:,} rows with uneven influence"
+    text = f"{named} count as {least:.1f} equal ones"
     if W_cov.freedom is None:
         text += ": the standard errors tend to be too small, and normal intervals too short"
     else:
-        text += ": intervals are Student's with as few degrees of freedom"
+        text += ": intervals use Student's t with as few degrees of freedom"
     if W_cov.clusters:
         text += "; the wild bootstrap (se='wild', --se wild) and Anderson-Rubin sets do not "
         text += "rely on that"

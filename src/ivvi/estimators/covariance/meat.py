@@ -261,7 +261,7 @@ class Edge:
         return Edge(self.E[:, start:], self.white[:, start:], self.codes[start:])
 
     def follow(self, lag: int) -> NDArray[np.bool_]:
-        """Tell which rows are `lag` steps after another in the same stretch, (n - lag,)."""
+        """Return which rows are `lag` steps after another in the same stretch, (n - lag,)."""
         alike: NDArray[np.bool_] = np.all(self.codes[lag:] == self.codes[:-lag], axis=1)
         return alike
 

@@ -37,8 +37,8 @@ class Score:
     """Residuals e = R v, R (d_e, p), times the coordinates of `space`, (r,).
 
     Their products are squared one residual at a time, all together where `joint`, or by the
-    `subsets` of residuals that are named. A `diagonal` score, of robust errors, needs the variance
-    of each product and no covariance.
+    `subsets` of residuals that are named. A `diagonal` score, for robust errors, needs only the
+    variance of each product.
     """
 
     R: Floats

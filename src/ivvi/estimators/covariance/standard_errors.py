@@ -1,6 +1,6 @@
 """Which standard errors: what the user asks for, and what that means for a given log.
 
-This is the one place that decides what rows are clustered by. Every verb makes its errors with
+This module alone decides what rows are clustered by. Every verb makes its errors with
 `StandardErrors.of`, asks `for_log` which columns to read, and then, once the rows are counted,
 `resolve` (with the rows of a log) or `for_sums` (without them), and follows what it says.
 """
@@ -35,8 +35,8 @@ MOST_WAYS = 3
 MOST_DRAWS = 10_000_000
 """Draws that a wild bootstrap may take."""
 WITHOUT_PAIRS = (
-    "without the rows, what both ways of clustering have in common counts twice: the errors are "
-    "rather too large than too small"
+    "without the rows, the overlap of the two clusterings counts twice: the errors tend to be "
+    "too large rather than too small"
 )
 
 
@@ -53,7 +53,7 @@ class StandardErrors:
         and their degrees of freedom. ``wild``: clustered, with tests and intervals by the
         wild restricted efficient bootstrap. ``hac``: dependence that fades along an episode.
         ``bekker``: independent rows of one variance and many instruments, for LIML and Fuller.
-        ``auto``: clustered by episode for logs with more than one step an episode, by step too
+        ``auto``: clustered by episode for logs with more than one step per episode, by step too
         where episodes share the instrument of a step, and by groups of episodes in which an
         instrument takes the same path; robust for others; where the episodes are very few,
         HAC along them.
@@ -91,7 +91,7 @@ class StandardErrors:
             known = hint(self.kind, STANDARD_ERRORS)
             raise InputError(f"unknown standard errors {self.kind!r}{known}")
         if self.kernel not in KERNELS:
-            raise InputError(f"unknown kernel {self.kernel!r}; {' or '.join(KERNELS)} is expected")
+            raise InputError(f"unknown kernel {self.kernel!r}; expected {' or '.join(KERNELS)}")
         if self.bandwidth is not None and self.bandwidth < 0:
             raise InputError(f"the bandwidth is {self.bandwidth}; it must not be negative")
         if self.bandwidth is not None and self.kind not in ("auto", "hac"):
@@ -99,19 +99,18 @@ class StandardErrors:
         if self.cluster and self.kind not in BY_CLUSTER:
             raise InputError(f"cluster columns are given, but the standard errors are {self.kind}")
         if self.cluster and not self.columns:
-            raise InputError(f"the cluster columns are {self.cluster!r}, which names none")
+            raise InputError(f"the cluster columns are {self.cluster!r}, which names no column")
         most = self._most_ways
         if len(self.columns) > most:
             raise InputError(
-                f"{len(self.columns)} cluster columns are given; at most {most} "
-                f"{'is' if most == 1 else 'are'} expected for {self.kind} standard errors"
+                f"{len(self.columns)} cluster columns are given; expected at most {most} for "
+                f"{self.kind} standard errors"
             )
         if len(set(self.columns)) < len(self.columns):
             raise InputError(f"the cluster column {self.columns[0]!r} is given twice")
         if not 99 <= self.draws <= MOST_DRAWS:
             raise InputError(
-                f"{self.draws:,} draws of the wild bootstrap are asked for; 99 to {MOST_DRAWS:,} "
-                "are expected"
+                f"the wild bootstrap has {self.draws:,} draws; expected 99 to {MOST_DRAWS:,}"
             )
 
     @property
@@ -126,7 +125,9 @@ class StandardErrors:
         if not cluster:
             return se
         if se.columns not in ((), cls(cluster=cluster).columns):
-            raise InputError("the clusters are given twice, in se and in cluster; one is expected")
+            raise InputError(
+                "the clusters are given twice, in se and in cluster; expected one of them"
+            )
         return replace(se, cluster=cluster)
 
     @property
@@ -178,7 +179,7 @@ class StandardErrors:
         return columns[0] if self.kind in BY_CLUSTER and len(columns) == 1 else None
 
     def second_way(self, log: Log) -> str | None:
-        """Return the column whose groups' moments are kept beside, for sums that are added to.
+        """Return the column whose groups' moments are also kept, for sums that are added to.
 
         That which was named beside the episode, or the one that tells when a row was, by which
         episodes may turn out to depend on each other.
@@ -236,7 +237,7 @@ class StandardErrors:
             raise InputError(
                 f"{kind} standard errors need the rows of a log; these are its sums{lacking}"
             )
-        note = "from sums without rows the standard errors are unadjusted"
+        note = "without the rows, the standard errors are unadjusted"
         return Resolved(self, "unadjusted", note=note if self.kind == "auto" else "")
 
     def as_kept(self, *kept: str | None) -> StandardErrors:
@@ -287,8 +288,8 @@ class StandardErrors:
             )
         if kind == "hac" and log.roles.frequency:
             raise InputError(
-                "HAC standard errors follow single rows along an episode; frequency weights make "
-                "several of each: use clustered ones, or weights of the kind probability"
+                "HAC standard errors do not work with frequency weights, since a row stands for "
+                "several: use clustered ones, or weights of the kind probability"
             )
         clusters: tuple[str, ...] = ()
         if kind in BY_CLUSTER:
@@ -373,7 +374,7 @@ class Resolved:
             remedy = "" if few else f": cluster by {by},{step}"
             warning = (
                 f"{alike.words(step)}, so {alike.steps:,} steps are its draws; the standard errors "
-                f"take episodes for independent and are too small{remedy}"
+                f"treat episodes as independent and are too small{remedy}"
             )
             return replace(self, warning=warning)
         by_step, note = (*self.clusters, step), alike.note(step)

@@ -34,14 +34,14 @@ from ivvi.moments import GroupSums, Moments
 from ivvi.moments.group_sums import group_codes
 
 SHARED = 0.5
-"""From this correlation between two episodes at a step, z counts as shared."""
+"""From this correlation between two episodes at the same step, z counts as shared."""
 ALL_THE_SAME = 0.95
-"""The same where a step has few rows, of which pairs may agree by chance."""
+"""The same where a step has few rows, so that pairs may agree by chance."""
 FEW_ROWS = 5.0
 MATTERS = 1.2
 """From this Moulton factor, variances clustered by episode alone are not used."""
 FEWEST_STEPS = 6
-"""Fewest steps with which shared shocks can be told from a trend, and clustered by."""
+"""Fewest steps with which shared shocks can be distinguished from a trend and clustered by."""
 SURE = 4.0
 """Standard errors by which shared shocks must stand out before they count."""
 LASTING = 1.0
@@ -100,8 +100,8 @@ class StepDependence:
         """Say what episodes share at a step."""
         names = ", ".join(columns_once(self.shared, self.shared))
         if not names:
-            return f"instrument times residual: alike in episodes at a {step}"
-        return f"{names}: alike in all episodes at a {step}"
+            return f"instrument times residual: similar across episodes at a {step}"
+        return f"{names}: similar in all episodes at a {step}"
 
     def note(self, step: str) -> str:
         """Say why rows are clustered by step too."""
@@ -109,8 +109,8 @@ class StepDependence:
         if not self.lasting:
             return text
         return (
-            f"{text}; it lasts from one {step} to the next (correlation {self.lasting:.2f}), and "
-            f"its part of the variance counts {self.inflation:.1f} times"
+            f"{text}; it persists from one {step} to the next (correlation {self.lasting:.2f}), "
+            f"and its part of the variance counts {self.inflation:.1f} times"
         )
 
     @property

@@ -105,7 +105,7 @@ def advance(
 
 
 SEPARATE = JaxState(None, 0, 0, 0, 0, None, 0, None)
-"""Axes of a state of several runs side by side: they share the clock and nothing else."""
+"""Axes of a state of several runs side by side: they share only the step counter."""
 
 
 def begin_many(W0: Floats, d_psi: int, n_points: int) -> JaxState:

@@ -1,7 +1,7 @@
 """The steps of descent-ascent in NumPy, in place: mini-batches of any size, little memory.
 
 The same arithmetic as `ivvi.estimators.sgda.jax_kernel`. Nothing is compiled, so that mini-batches
-may differ in length (episodes) and wide features need no memory beside their own.
+may differ in length (episodes) and wide features need no memory besides their own.
 
 `DualLoop` is the loop of the paper's authors instead: with the moments A, B, C of a mini-batch,
 

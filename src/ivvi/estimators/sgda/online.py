@@ -40,8 +40,8 @@ class Online:
     def __init__(self, method: SGDA, design: Design) -> None:
         if method.passes > 1 or method.order != "auto" or method.average == "tail":
             raise InputError(
-                "a stream is passed over once, in its own order, and has no second half: passes, "
-                "order and the tail average do not apply"
+                "a stream allows one pass, in its own order: passes, order and the tail average "
+                "do not apply"
             )
         self._method, self._layout = method, design
         self._linear = method.is_linear(design)
@@ -88,7 +88,7 @@ class Online:
         if self._descent is None:
             need = self._need
             have = 0 if self._waiting is None else len(self._waiting)
-            raise DataError(f"{have} rows have come; the first step needs {need}")
+            raise DataError(f"the stream has {have} rows; the first step needs {need}")
         return self._descent
 
     def _whole(self, rows: Batch) -> int:
@@ -143,11 +143,11 @@ class Online:
         """Return the weights reached so far, judged by moments or by the moment conditions."""
         descent = self._ready
         if self.state is None or not self.state.t:
-            raise DataError("no mini-batch is whole yet; add more rows")
+            raise DataError("no mini-batch is complete yet; add more rows")
         if moments is None:
             sums = self._checked if self._checked.n else self._seen
             if not sums.n:
-                raise DataError("all rows went into the first steps; expected more to check them")
+                raise DataError("no rows are left to check the first steps; add more rows")
             return self._method.judged_by_conditions(
                 self.state, descent.setup, self._layout, sums, self._stable
             )

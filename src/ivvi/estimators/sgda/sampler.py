@@ -23,7 +23,7 @@ from ivvi.logs import Batch, Counts, Log, Position, concatenate
 Chunk = tuple[Floats, Floats, Floats]
 """Phi (m, d_phi), Psi (m, d_psi), Y (m, d_y)."""
 SAMPLE = 512
-"""Rows of the sample that a survey draws."""
+"""Rows in the sample that `survey` draws."""
 ROW_FIELDS = ("x", "a", "z", "y", "weight", "episode")
 
 
@@ -192,7 +192,7 @@ def evaluate(design: Design, rows: Batch, mean_weight: float) -> Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What one pass over raw rows tells: number, mean weight, counts, and a random sample."""
+    """What one pass over raw rows gives: number, mean weight, counts, and a random sample."""
 
     n: int
     mean_weight: float

@@ -129,5 +129,5 @@ def parse_schedule(word: str) -> Schedule | None:
     if kind == "decay" and len(numbers) in (1, 2, 3):
         return Decay(*numbers)
     words = ("auto", *PAPER, "constant:STEP", "decay:SCALE,POWER,DELAY")
-    hint = nearest(word, words) or f"; {', '.join(words)} are known"
+    hint = nearest(word, words) or f"; choose from {', '.join(words)}"
     raise InputError(f"unknown schedule {word!r}{hint}")

@@ -63,9 +63,9 @@ BURN_IN = 0.1
 """Share of the rows from which the automatic schedule takes coordinates and a start."""
 LEAST_BURN_IN, MOST_BURN_IN = 1000, 1 << 16
 BATCH = 32
-"""Rows of a mini-batch unless asked otherwise."""
+"""Default number of rows in a mini-batch."""
 WIDE = 3000
-"""With at least this many columns of (phi, psi, y) moments are formed only if asked for."""
+"""With at least this many columns of (phi, psi, y), moments are computed only on request."""
 AVERAGES = ("auto", "last", "tail", "full")
 ORDERS = ("auto", "shuffled", "stream", "iid", "logged")
 MEMORIES = ("auto", "quadratic", "linear")
@@ -84,7 +84,7 @@ class SGDA:
         authors did: they bring `batch`, `inner`, `start` and the order ``logged`` with them,
         where these are not given.
     batch
-        Rows of a mini-batch; 1 for per-sample steps; ``episode`` for one step an episode,
+        Rows of a mini-batch; 1 for per-sample steps; ``episode`` for one step per episode,
         with the average 1/H over its rows. 32 unless the schedule brings its own.
     passes
         Passes over the rows.
@@ -141,20 +141,20 @@ class SGDA:
     def __post_init__(self) -> None:
         size = self.rows_of_batch
         if self.batch != "episode" and (size is None or size < 1):
-            raise InputError(f"batch {self.batch!r} must be at least 1, or the word episode")
+            raise InputError(f"batch is {self.batch!r}; expected at least 1, or the word episode")
         if self.passes < 1:
-            raise InputError(f"passes {self.passes} must be at least 1")
+            raise InputError(f"passes is {self.passes}; expected at least 1")
         for name, words in (("average", AVERAGES), ("order", ORDERS), ("memory", MEMORIES)):
             if (word := getattr(self, name)) not in words:
-                raise InputError(f"unknown {name} {word!r}; one of {', '.join(words)}")
+                raise InputError(f"unknown {name} {word!r}; choose from {', '.join(words)}")
         if isinstance(self.schedule, str):
             parse_schedule(self.schedule)
         if self.inner is not None and self.inner < 0:
-            raise InputError(f"inner {self.inner}; expected at least 0 dual steps")
+            raise InputError(f"inner is {self.inner}; expected at least 0 dual steps")
         if self.dual_loop is None and not (self.restart and self.keep_K):
-            raise InputError("restart and keep_K are about inner dual steps; inner is 0")
+            raise InputError("restart and keep_K only apply to inner dual steps; inner is 0")
         if self.dual_loop is not None and self.memory == "linear":
-            raise InputError("inner dual steps form moments, which linear memory does not allow")
+            raise InputError("inner dual steps need moments, which linear memory does not allow")
 
     @property
     def paper_run(self) -> PaperRun | None:
@@ -163,7 +163,7 @@ class SGDA:
 
     @property
     def dual_loop(self) -> DualLoop | None:
-        """Return the dual steps of a mini-batch, None where they go beside the primal ones."""
+        """Return the dual steps of a mini-batch, None where there is one per primal step."""
         steps = self.paper_run.inner if self.inner is None and self.paper_run else self.inner
         return DualLoop(steps, self.restart, self.keep_K) if steps else None
 
@@ -190,7 +190,7 @@ class SGDA:
         return Start(W0, self.start_K)
 
     def is_linear(self, design: Design) -> bool:
-        """Whether memory of order d is asked for, or advisable for these features."""
+        """Whether linear memory is requested, or advisable for these features."""
         wide = self.memory == "auto" and design.width > WIDE and self.dual_loop is None
         return self.memory == "linear" or wide
 
@@ -244,7 +244,7 @@ class SGDA:
         design: Design,
         checkpoint: Checkpoint | None = None,
     ) -> tuple[Estimate, Counts]:
-        """Estimate W with memory of order d; there are no standard errors (`bread` is empty).
+        """Estimate W with linear memory; there are no standard errors (`bread` is empty).
 
         One pass counts the rows and takes a sample of them, from which come centres, scales
         and the largest stable step; the last one checks the moment conditions.

@@ -37,7 +37,7 @@ from ivvi.weak_iv.partialled_effect import PartialledEffect
 from ivvi.weak_iv.robust_anderson_rubin import Profile, robust_anderson_rubin
 
 STRONG = 2.0
-"""How far above the critical value a rank statistic is where a projected set is surely bounded."""
+"""How far above the critical value a rank statistic must be for a projected set to be bounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +182,9 @@ class SolvedProjection:
         at = moments.design.phi_names.index(asked.action)
         if solved.is_free(np.eye(len(moments.design.phi_names))[[at]]).any():
             raise IdentificationError(
-                f"at horizon {h} the instruments do not tell the action from later ones: they do "
-                "not change from step to step, or are fewer than the actions; later actions can be "
-                "left to follow the state (later='follow', --later follow)"
+                f"at horizon {h} the instruments cannot separate this action from later ones: they "
+                "do not change from step to step, or are fewer than the actions; let later "
+                "actions follow the state instead (later='follow', --later follow)"
             )
         name = moments.design.outputs[0]
         return cls(

@@ -172,10 +172,10 @@ def whole_rows(design: Design, batch: Batch) -> Floats:
 def why_not_closed(roles: Roles) -> str:
     """Say why a model of these columns implies no later response; empty where it does."""
     if roles.terminal:
-        return "episodes that end make what the model implies for later steps no power of W"
+        return "episodes end, so the model's responses at later steps are not powers of W"
     if roles.next_state and len(roles.next_state) != len(roles.predicted):
         return (
-            f"{len(roles.next_state)} next-state columns do not make up the next value of "
+            f"{len(roles.next_state)} next-state columns do not give the next value of all "
             f"{len(roles.predicted)} states, so W has no powers"
         )
     return ""

@@ -42,7 +42,7 @@ from ivvi.words import RESPONSE_ERRORS
 
 DRAWS = 10_000
 WEAK = 10.0
-"""F below which a first stage is called weak."""
+"""First-stage F below which instruments are called weak."""
 MEMORY = 0.05
 """Share of an instrument's variance that its last value may explain before a note says so."""
 NULL = "the fitted dynamics imply the responses at all horizons after the first"
@@ -165,7 +165,7 @@ def _answer(asked: Question, level: float, seed: int) -> Response:
     )
     push_lasts = not asked.held and memory > MEMORY
     if push_lasts:
-        reason = reason or "the instrument goes on pushing, which the model's response leaves out"
+        reason = reason or "the instrument keeps pushing, which the model's response leaves out"
     test = reason or joint.agreement()
     W_cov = replace(asked.fit.estimate.W_cov, effective=None, bandwidth=asked.errors.bandwidth)
     return Response(
@@ -208,10 +208,10 @@ def _notes(asked: Question, regressions: list[SolvedProjection], memory: float) 
         notes.append(
             f"the instrument predicts its next value ({memory:.0%} of its variance given the "
             "state), so the response is to a lasting push; if the instrument changes at all, hold "
-            "it (later='held', --later held)"
+            "later actions fixed (later='held', --later held)"
         )
     if asked.fit.roles.terminal:
-        notes.append("the response at h is that of episodes that go on for h steps")
+        notes.append("the response at h is for episodes that continue for h steps")
     return tuple(notes)
 
 
@@ -264,7 +264,7 @@ class _Joint:
         if self.implied is None or not q:
             return "there is one horizon, at which the two are the same number"
         if self.clusters is not None and self.clusters <= q:
-            return f"{self.clusters} clusters cannot test {q} horizons; expected more of them"
+            return f"{self.clusters} clusters cannot test {q} horizons; expected more clusters"
         contrast = np.hstack([np.eye(H), -np.eye(H)])[1:]
         gap = (self.projected - self.implied)[1:]
         try:

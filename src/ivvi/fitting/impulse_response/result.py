@@ -251,7 +251,7 @@ class Response(TableResult):
         }
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
-        """Draw the response with both bands, the implied one beside it; `path` saves it."""
+        """Draw the response with both bands and the implied one; `path` saves it."""
         check_figure(path, force=force)
         figure = new_figure(6, 4)
         self.draw(figure.add_subplot())

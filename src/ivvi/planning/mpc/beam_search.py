@@ -28,7 +28,7 @@ MOST_PRODUCT = 64
 
 
 def is_held(actions: Actions) -> bool:
-    """Tell whether a plan is one choice, held: in products of small sets with many choices."""
+    """Return whether a plan is one choice, held: in products of small sets with many choices."""
     return bool(actions.levels) and actions.count > MOST_PRODUCT
 
 

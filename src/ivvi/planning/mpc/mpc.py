@@ -70,18 +70,18 @@ class MPC:
 
     def __post_init__(self) -> None:
         if self.lookahead is not None and self.lookahead < 1:
-            raise InputError(f"a lookahead of {self.lookahead}; expected at least 1")
+            raise InputError(f"lookahead is {self.lookahead}; expected at least 1")
         if self.starts < 1:
-            raise InputError(f"{self.starts} starts; expected at least 1")
+            raise InputError(f"starts is {self.starts}; expected at least 1")
         if not 0 <= self.temperature < np.inf:
-            raise InputError(f"a temperature of {self.temperature}; expected a number from 0 on")
+            raise InputError(f"temperature is {self.temperature}; expected a number of at least 0")
 
     def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> MPCRule:
         """Return the rule; nearly all its work is done when it acts."""
         if self.temperature and len(problem.actions.discrete):
             raise InputError(
-                "a temperature is for actions in a box: the mean of a soft policy is none of "
-                f"{problem.actions}"
+                "a temperature is only for actions in a box: the mean of a soft policy is not one "
+                f"of {problem.actions}"
             )
         rule = MPCRule(problem, self.steps(problem), self.starts, seed, self.temperature)
         _ = rule.numbers  # now, and not inside a loop that JAX traces

@@ -321,7 +321,7 @@ _of_states = jax.jit(Spectral.of_states)
 
 
 def _used(n: int) -> np.ndarray:
-    """Tell which of n states are not held out."""
+    """Return which of n states are not held out."""
     return np.asarray(np.arange(n) % HELD_OUT != HELD_OUT - 1)
 
 

@@ -42,7 +42,7 @@ from ivvi.planning.spede.greedy import Greedy, believed
 
 STATES = 3000
 PILOT = Choice(features=256, bandwidth=1.0, ridge=1e-4)
-"""The usual settings: good enough to say which others are better."""
+"""The default settings, good enough for choosing better ones."""
 GUIDE_RIDGE = 1e-4
 ACT_STEPS = 8
 ROWS = 16
@@ -95,7 +95,7 @@ class SPEDE:
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int | np.integer) and value >= least):
                 raise InputError(
-                    f"SPEDE was given {name}={value}; expected a whole number from {least} on"
+                    f"SPEDE was given {name}={value}; expected a whole number of at least {least}"
                 )
         for name in ("bandwidth", "ridge"):
             value = getattr(self, name)
@@ -131,8 +131,8 @@ class SPEDE:
             plan = backward.run(x, features, choice.ridge)
             if plan.diverged:
                 warnings.warn(
-                    f"the values grow without bound after {len(plan.weights)} steps back: the plan "
-                    "looks no further ahead",
+                    f"the values grow without bound after {len(plan.weights)} backward steps; the "
+                    "plan looks no further ahead",
                     PlanningWarning,
                     stacklevel=4,
                 )

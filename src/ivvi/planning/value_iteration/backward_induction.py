@@ -1,4 +1,4 @@
-"""The recursion of value iteration, and when it need not go on."""
+"""The recursion of value iteration, and when it can stop."""
 
 from __future__ import annotations
 

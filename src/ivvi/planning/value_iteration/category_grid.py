@@ -73,7 +73,7 @@ class CategoryGrid(Compact):
         if len(others) > 2 or len(levels) > MOST_LEVELS:
             raise InputError(
                 f"values of {len(levels)} combinations of categories and {len(others)} other "
-                f"states were asked for; expected at most {MOST_LEVELS} and 2"
+                f"states were requested; expected at most {MOST_LEVELS} and 2"
             )
         law = noise_law(model.next_cov, model.categories)
         left = law.factor @ law.factor.T
@@ -195,13 +195,13 @@ class CategoryGrid(Compact):
 
 
 def staying(problem: Problem) -> tuple[bool, ...]:
-    """Tell which categories of the state are the same in the next one: facts that are carried."""
+    """Return which categories of the state are the same in the next one: facts that are carried."""
     same = {column for column, source in problem.model.update.copied if column == source}
     return tuple(set(category.columns) <= same for category in problem.model.categories)
 
 
 def combinations(categories: Categories, d: int) -> np.ndarray:
-    """States of every combination of levels, (S, d), zero in columns that are no indicators."""
+    """States of every combination of levels, (S, d), zero in columns that are not indicators."""
     rows = []
     for picked in itertools.product(*(category.levels for category in categories)):
         state = np.zeros(d)
@@ -212,7 +212,7 @@ def combinations(categories: Categories, d: int) -> np.ndarray:
 
 
 def other_columns(problem: Problem) -> tuple[int, ...]:
-    """Columns of the state that are no indicators."""
+    """Columns of the state that are not indicators."""
     model = problem.model
     drawn = {column for category in model.categories for column in category}
     return tuple(i for i in range(len(model.state)) if i not in drawn)

@@ -1,6 +1,6 @@
 """Values on a grid of one to four dimensions, interpolated by cubic splines.
 
-What follows a state is its mean plus noise, and the noise is the same around every point. So
+The next state is its mean plus noise, and the noise is the same around every point. So
 E V(point + e) at the points of the grid is a convolution of the coefficients of V, and an end is
 averaged over the cells around each point. On a line it is a sparse matrix instead: there an end is
 looked at for every point and node of the noise.
@@ -81,12 +81,12 @@ class Grid(Compact):
         d = len(problem.model.state)
         if d > MOST_AXES:
             raise InputError(
-                f"a grid of {d} dimensions was asked for; a grid has at most {MOST_AXES}: use "
+                f"a grid of {d} dimensions was requested; a grid has at most {MOST_AXES}: use "
                 "value='fitted', or the planner mpc"
             )
         points = points or usual_points(problem, nodes)
         if points < 4:
-            raise InputError(f"a grid of {points} points on each axis; expected at least 4")
+            raise InputError(f"the grid has {points} points on each axis; expected at least 4")
         if points**d > MOST_POINTS[d]:
             raise InputError(
                 f"a grid of {points} points on each of {d} axes; at most "
@@ -318,8 +318,8 @@ def _sides(
     low, high = (np.array(side, float) for side in region)
     if low.shape != (d,) or high.shape != (d,) or not (low < high).all():
         raise InputError(
-            f"a region from {low.tolist()} to {high.tolist()} was asked for; expected a lowest and "
-            f"a higher value of each of {d} states"
+            f"the region is {low.tolist()} to {high.tolist()}; expected a lower and a higher value "
+            f"for each of {d} states"
         )
     return low, high
 

@@ -53,8 +53,8 @@ class StateTable(Compact):
         rows, d = np.unique(problem.support, axis=0), len(problem.model.state)
         if len(rows) > MOST_ROWS:
             raise InputError(
-                f"a table of {len(rows)} states was asked for; at most {MOST_ROWS} are kept: "
-                "use value='grid' or value='fitted'"
+                f"a table of {len(rows)} states was requested; the most is {MOST_ROWS}: use "
+                "value='grid' or value='fitted'"
             )
         if is_coded(rows):
             return cls(rows, CODED)
@@ -63,8 +63,8 @@ class StateTable(Compact):
             return cls(rows, EXACT)
         if d > 1:
             raise InputError(
-                f"a table of states with {d} columns and Gaussian noise was asked for; the "
-                "states must be indicators of categories, or the noise zero, or the column one"
+                f"a table of states with {d} columns and Gaussian noise was requested; the states "
+                "must be indicators of categories, or the noise zero, or there must be one column"
             )
         return cls(rows, CELLS, float(np.sqrt(problem.model.next_cov[0, 0])))
 
@@ -123,7 +123,7 @@ class StateTable(Compact):
 
 
 def is_coded(rows: np.ndarray) -> bool:
-    """Tell whether rows are indicators: every unit vector, and perhaps zeros."""
+    """Return whether rows are indicators: every unit vector, and perhaps zeros."""
     units = np.isin(rows, (0.0, 1.0)).all() and (rows.sum(axis=1) <= 1).all()
     return bool(units and (rows.sum(axis=0) >= 1).all() and len(np.unique(rows, axis=0)) > 1)
 
@@ -138,7 +138,7 @@ def _check_exact(problem: Problem, rows: np.ndarray) -> None:
     """Refuse a model without noise that leaves the table, or a box of actions."""
     if not problem.actions.is_finite:
         raise InputError(
-            "a table of states without noise was asked for with a box of actions; expected a "
+            "a table of states without noise was requested with a box of actions; expected a "
             "finite set, since almost every action of a box leaves the table"
         )
     size = 1e-6 * (1 + np.abs(rows).max())

@@ -104,16 +104,16 @@ class ValueIteration:
         if self.value not in VALUES:
             raise InputError(f"unknown value function {self.value!r}{hint(self.value, VALUES)}")
         if self.points is not None and self.points < 1:
-            raise InputError(f"{self.points} points; expected at least 1")
+            raise InputError(f"points is {self.points}; expected at least 1")
         check_integration(self.integration, self.nodes)
         if not 0 < self.tolerance < 1:
-            raise InputError(f"a tolerance of {self.tolerance:g}; expected a number in (0, 1)")
+            raise InputError(f"tolerance is {self.tolerance:g}; expected a number in (0, 1)")
 
     def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> ValueRule:
         """Plan; `progress` is called with 1 after every step."""
         if self.stationary and (problem.discount == 1 or uses_step(problem)):
-            what = "the discount is 1" if problem.discount == 1 else "the reward looks at the step"
-            raise InputError(f"a stationary plan was asked for; {what}: leave out stationary")
+            what = "the discount is 1" if problem.discount == 1 else "the reward uses the step"
+            raise InputError(f"a stationary plan is impossible because {what}; remove stationary")
         with jax.enable_x64(True):
             return self._closed_form(problem) or self._iterated(problem, seed, progress)
 
@@ -124,8 +124,8 @@ class ValueIteration:
         values = riccati_values(problem, self.stationary, bounded=bounded)
         if values is None and not bounded:
             raise InputError(
-                "values without bounds on the actions were asked for; they need a linear model "
-                "and a concave quadratic or linear reward"
+                "values without bounds on the actions need a linear model and a concave quadratic "
+                "or linear reward"
             )
         if values is None:
             return None
@@ -329,7 +329,7 @@ def action_value(problem: Problem, values: Any, noise: Noise, c: Array, h: Array
 
 
 def _is_wide(values: Any) -> bool:
-    """Tell whether derivatives of the values cost far more than the values themselves."""
+    """Return whether derivatives of the values cost far more than the values themselves."""
     return isinstance(values, Grid) and len(values.low) > 2
 
 

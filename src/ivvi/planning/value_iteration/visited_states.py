@@ -60,7 +60,7 @@ class VisitedValue:
                 raise InputError(f"{name} is {getattr(self, name)}; expected at least 1")
 
     def serves(self, problem: Problem) -> bool:
-        """Tell whether the problem has few enough states for a quadratic function."""
+        """Return whether the problem has few enough states for a quadratic function."""
         return Fitted.quadratic(len(problem.model.state)).width <= MOST_WIDTH
 
     def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> ValueRule:

@@ -125,7 +125,7 @@ def _check(part: Path, expected: str, url: str) -> None:
     if digest != expected:
         raise FileError(
             f"What {url} sent has MD5 {digest}, where GroupLens publishes {expected}, and was "
-            f"thrown away; try again, or {_advice(url.rpartition('/')[2])}"
+            f"discarded; try again, or {_advice(url.rpartition('/')[2])}"
         )
 
 

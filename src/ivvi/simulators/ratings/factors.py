@@ -141,9 +141,8 @@ def _refuse_duplicate(ratings: Ratings, pair: NDArray[np.int64]) -> None:
     row = int(repeated.min())
     first = int(np.flatnonzero(pair == pair[row])[0])
     raise DataError(
-        f"{ratings.label} row {row + 1} rates movie {ratings.movie[row]} by user "
-        f"{ratings.user[row]} again after row {first + 1}; expected one rating of a movie by "
-        "a user"
+        f"{ratings.label} row {row + 1} repeats the rating of movie {ratings.movie[row]} by user "
+        f"{ratings.user[row]} from row {first + 1}; expected one rating per user and movie"
     )
 
 

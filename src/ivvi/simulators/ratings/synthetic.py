@@ -1,4 +1,4 @@
-"""Made-up ratings of the shape of MovieLens 1M, for use where the real ones are not at hand."""
+"""Made-up ratings in the shape of MovieLens 1M, for use without the real ones."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Tables of ratings: find one in a file, a folder or a zip, and read its columns as numbers.
 
-GroupLens' own layouts, CSV and Parquet are read as Arrow tables; the columns of the user, the movie
-and the rating are told by their names.
+GroupLens' own layouts, CSV and Parquet are read as Arrow tables; the columns of user, movie and
+rating are recognised by their names.
 """
 
 from __future__ import annotations
