@@ -94,6 +94,7 @@ class Log:
         size: int | None = None,
         episodes: bool = False,
         start: Position | None = None,
+        replay: bool = False,
     ) -> Pass:
         """Start a pass over the transitions, at most about `size` at a time.
 
@@ -105,8 +106,11 @@ class Log:
             Number the episode of each row in `Batch.episode`.
         start
             `Pass.position` of an earlier pass with the same settings, to go on from there.
+        replay
+            Yield first batches that an earlier pass has kept (`remembering`) in place of reading
+            them again; `Pass.position` is then that of the rows after them.
         """
-        again = start is None and size is None and self._after_first is not None
+        again = replay and start is None and self._after_first is not None
         start = self._after_first if again else start
         table, ordered = self._readable
         walk = Transitions(

@@ -127,7 +127,7 @@ def sum_rows(
     stacked = [stack.score for stack in stacks]
     meats_by_stack = [_meats(one, errors, log.ordered, log.roles) for one in stacked]
     with few_threads(moments.design.width):
-        batches = log.batches(episodes=errors.kind != "robust")
+        batches = log.batches(episodes=errors.kind != "robust", replay=True)
         _add(batches, stacked, meats_by_stack, errors, log.roles, moments.design)
     return _pieces(stacks, meats_by_stack)
 
