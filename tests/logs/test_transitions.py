@@ -87,6 +87,7 @@ def logs(draw, *, holes):
         rows = draw(st.permutations(rows))
     for number, row in enumerate(rows):  # every cell is another number
         row |= {name: float(len(NUMBERS) * number + i) for i, name in enumerate(NUMBERS)}
+        row["z0"] = 10_000.0 + number**2  # and no multiple of the action
     if holes:
         cells = st.tuples(
             st.integers(0, len(rows) - 1),

@@ -23,8 +23,8 @@ from ivvi.logs.table import BatchSource
 Columns = dict[str, NDArray[Any]]
 ROUNDING = 1e-12
 """Share by which a multiple of a column may differ from it."""
-FEWEST = 20
-"""Rows that lie on a line by no chance."""
+FEWEST, FEW_VALUES, MANY = 20, 10, 1000
+"""Rows, and different actions among the first of them, that lie on a line by no chance."""
 
 
 def absent_values(block: pa.RecordBatch, roles: Roles) -> dict[str, Bools]:
@@ -208,9 +208,9 @@ class CopyWatch:
 
 
 def _line(z: Floats, a: Floats) -> tuple[float, float] | None:
-    """Return c and d of the line z = c + d a through two rows; None where a does not vary."""
+    """Return c and d of the line z = c + d a through two rows; None where a has few values."""
     low, high = int(a.argmin()), int(a.argmax())
-    if a[low] == a[high] or z[low] == z[high]:
+    if a[low] == a[high] or z[low] == z[high] or len(np.unique(a[:MANY])) < FEW_VALUES:
         return None
     slope = float((z[high] - z[low]) / (a[high] - a[low]))
     return float(z[low] - slope * a[low]), slope
