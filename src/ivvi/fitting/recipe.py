@@ -13,13 +13,8 @@ import numpy as np
 
 from ivvi._io.checkpoint import Checkpoint
 from ivvi.diagnostics import Diagnostics, Strength, diagnose, strength
-from ivvi.diagnostics.data_doubts import data_doubts
-from ivvi.diagnostics.omitted_terms import omitted_terms
-from ivvi.diagnostics.prediction_checks import leaves_range, predicts_worse
 from ivvi.diagnostics.reduced_form import reduced_form
-from ivvi.diagnostics.row_influence import alike_within, deciding_row
 from ivvi.diagnostics.strength import explain_unidentified
-from ivvi.diagnostics.timing import explained_in_own_row
 from ivvi.errors import IdentificationError, InputError
 from ivvi.estimators import GMM, Estimate, Exact, LeastSquares, Method, StandardErrors
 from ivvi.estimators.covariance.bekker import with_bekker
@@ -43,11 +38,11 @@ from ivvi.features.feature_map import FeatureMap, linear
 from ivvi.fitting.feature_choice import choose, is_auto, restored_choice
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.inference import Inference, half_widths
-from ivvi.fitting.own_lags import in_order, own_lags
+from ivvi.fitting.row_warnings import dependent_rows, row_warnings
 from ivvi.fitting.second_pass import second_pass
 from ivvi.logs import Batch, Counts, Log, Roles, Sample
 from ivvi.logs.column_patterns import Columns
-from ivvi.logs.instrument_groups import few_values, unnamed_columns
+from ivvi.logs.instrument_groups import few_values
 from ivvi.logs.sample import MOST, first_rows
 from ivvi.moments import Moments, compute_moments, few_threads
 from ivvi.moments.compression import restrict
@@ -210,11 +205,12 @@ class Recipe:
         automatic = errors.kind == "robust" and self.errors.kind == "auto"
         if head is not None and log is not None and automatic and not log.is_residual:
             errors = errors.noting(few_values(head, shard.roles))
-        alike = "" if log is None else self._alike(log, estimate, moments, errors)
-        errors = replace(errors, warning=errors.warning or alike)
-        notes, doubts = self._notes(log, head, shard, estimate)
-        if alike:
-            doubts = ()  # these take rows for independent
+        notes: tuple[str, ...] = ()
+        doubts: tuple[str, ...] = ()
+        if log is not None and head is not None:
+            notes, doubts = row_warnings(self.method, log, head, shard, estimate)
+            if alike := dependent_rows(log, estimate, moments, errors):
+                errors, doubts = replace(errors, warning=alike), ()  # rows are not independent
         if isinstance(method, KClass) and (mixed := method.doubt(moments.n)):
             doubts = (mixed, *doubts)
         return Fit(
@@ -231,13 +227,6 @@ class Recipe:
             notes=notes,
             doubts=doubts,
         )
-
-    def _alike(self, log: Log, estimate: Estimate, moments: Moments, errors: Resolved) -> str:
-        """Say that rows of a column without a part in the log are alike, or nothing."""
-        if self.errors.kind != "auto" or errors.warning or log.is_residual:
-            return ""
-        others = unnamed_columns(log.table, log.roles)
-        return alike_within(estimate, moments, log, errors, others)
 
     def _checked_strength(self, diagnosed: Moments, shard: Shard) -> Strength:
         """Return how strong the instruments are; refuse those that do not identify W."""
@@ -335,29 +324,6 @@ class Recipe:
             _start_clusters(log, head, errors),
         )
 
-    def _notes(
-        self,
-        log: Log | None,
-        head: Batch | None,
-        shard: Shard,
-        estimate: Estimate,
-    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return warnings from the first rows of a log, and what these say against the features."""
-        if log is None or head is None:
-            return (), ()
-        moments, roles = shard.moments, shard.roles
-        out_of_range = leaves_range(estimate, moments, head)
-        far = out_of_range or predicts_worse(self.method, moments, head, roles)
-        own = explained_in_own_row(head, roles)
-        in_data = data_doubts(log, head, shard.counts, linear=moments.design.is_raw)
-        doubts: tuple[str, ...] = ()
-        mended = own is None and not in_data  # what is wrong with the rows bends the fit too
-        if mended and not log.is_residual and self.method.one_solution:
-            doubts = omitted_terms(estimate, moments, *_by_episode(log, head, roles))
-        single = "" if roles.frequency else deciding_row(estimate, moments, head)
-        texts = (own.warning if own else "", far, *in_data, single)
-        return log.notes + tuple(text for text in texts if text), doubts
-
     def _wild(self, moments: Moments, estimate: Estimate) -> dict[tuple[str, str], WildTest]:
         """Bootstrap the actions' effects where that is asked for: those of the closed form."""
         if self.errors.kind != "wild":
@@ -411,19 +377,6 @@ class Recipe:
 def linear_part(moments: Moments, roles: Roles) -> Moments:
     """Return the moments of the linear terms alone, by which instruments are judged."""
     return restrict(moments, Design.build(linear(), linear(), roles))
-
-
-def _by_episode(log: Log, head: Batch, roles: Roles) -> tuple[Batch, Roles]:
-    """Return the first rows with those of an episode one after another, where steps are known.
-
-    Where states are the outputs of the row before, the roles are as of a log that derives these.
-    """
-    if head.episode is None or head.step is None or roles.episode is None:
-        return head, roles
-    lags = None if roles.derived else own_lags(head, head.episode, roles)
-    if lags is not None and lags.in_order:
-        roles = replace(roles, next_state=())
-    return head if log.ordered else head.chosen(in_order(head, head.episode)), roles
 
 
 def _start_clusters(log: Log | None, head: Batch | None, errors: Resolved) -> np.ndarray:

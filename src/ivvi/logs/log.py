@@ -10,17 +10,16 @@ from functools import cached_property
 from html import escape
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ivvi._io.files import atomic_file
-from ivvi._io.plotting import IV, check_figure, finished, make_axes
 from ivvi._io.result import html_table
 from ivvi.errors import ColumnError, DataError, InputError
 from ivvi.logs.arrow import check_keys
 from ivvi.logs.batch import Batch, concatenate
 from ivvi.logs.column_patterns import Columns, match_columns
+from ivvi.logs.column_summary import describe_columns, plot_columns
 from ivvi.logs.data_checks import CopyWatch
 from ivvi.logs.formula import parse_formula
 from ivvi.logs.instrument_paths import InstrumentPaths, Ints, PathGroups
@@ -39,8 +38,6 @@ BATCH_BYTES = 10 << 20
 """Default size of a batch: near the processor's cache, large enough for BLAS."""
 HEAD_ROWS = 1 << 16
 """First rows of a log by which features, samples and warnings are chosen."""
-MOST_DRAWN = 12
-"""Most columns for which a histogram is drawn."""
 
 
 class Log:
@@ -304,10 +301,11 @@ class Log:
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
         """Draw a histogram of each column, of the first rows; `path` saves the figure."""
-        return plot_log(self, path, force=force)
+        return plot_columns(self.head(), self.roles, path, force=force)
 
     def _repr_html_(self) -> str:
-        return f"<p><b>{escape(repr(self))}</b></p>{html_table(describe(self))}"
+        described = describe_columns(self.head(), self.roles)
+        return f"<p><b>{escape(repr(self))}</b></p>{html_table(described)}"
 
     def __repr__(self) -> str:
         r = self.roles
@@ -389,51 +387,6 @@ def check_finished(log: Log, end: Position) -> None:
         raise DataError(f"weight column {log.roles.weight!r} is zero in every row")
     if not getattr(log.table, "copies_are_meant", False):
         CopyWatch(log.roles, end.alike).check()
-
-
-def columns_of(log: Log) -> list[tuple[str, str, np.ndarray]]:
-    """Return name, role and values (n,) of each column in the first transitions of a log."""
-    batch, roles = log.head(), log.roles
-    groups = (
-        ("state", roles.state, batch.x),
-        ("action", roles.action, batch.a),
-        ("instrument", roles.instrument, batch.z),
-        ("output", roles.outputs, batch.y),
-    )
-    return [
-        (name, role, values)
-        for role, names, rows in groups
-        for name, values in zip(names, rows.T, strict=True)
-    ]
-
-
-def describe(log: Log) -> list[dict[str, Any]]:
-    """Return one row per column: role, mean, spread and range."""
-    return [
-        {
-            "column": name,
-            "role": role,
-            "mean": float(values.mean()),
-            "std.dev.": float(values.std()),
-            "lowest": float(values.min()),
-            "highest": float(values.max()),
-        }
-        for name, role, values in columns_of(log)
-    ]
-
-
-def plot_log(log: Log, path: str | os.PathLike[str] | None, *, force: bool) -> Any:
-    """Draw a histogram of each column."""
-    check_figure(path, force=force)
-    drawn = columns_of(log)[:MOST_DRAWN]
-    columns = min(4, len(drawn))
-    figure, axes = make_axes(-(-len(drawn) // columns), columns)
-    for ax, (name, role, values) in zip(axes.ravel(), drawn, strict=False):
-        ax.hist(values, bins=24, color=IV, alpha=0.8)
-        ax.set_title(f"{name} ({role})", loc="left", fontsize=9)
-    for ax in axes.ravel()[len(drawn) :]:
-        ax.set_visible(False)
-    return finished(figure, path, force=force)
 
 
 def _check_not_empty(counts: Counts, label: str) -> None:
