@@ -23,7 +23,7 @@ from .fitting.stream import Stream
 from .fitting.table import table
 from .fitting.updating import update
 from .logs import Log, Schema, read_logs
-from .moments.shard import Shard
+from .moments.saved_moments import Shard
 from .planning.mpc.mpc import MPC
 from .planning.plan import plan
 from .planning.policy import Policy

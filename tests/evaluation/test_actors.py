@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi.evaluation.actors import BehaviourActor, BehaviourRows
 from ivvi.evaluation.model_draws import ModelDraws
 from ivvi.evaluation.source import Source
+from ivvi.evaluation.stacked_policies import BehaviourActor, BehaviourRows
 from ivvi.planning.behaviour_policy import BehaviourPolicy
 
 

@@ -7,7 +7,7 @@ import pytest
 from ivvi.errors import InputError
 from ivvi.fitting import estimate
 from ivvi.logs import read_logs
-from ivvi.moments.shard import open_like
+from ivvi.moments.saved_moments import open_like
 
 RNG = np.random.default_rng(0)
 ROLES = {"state": "x", "action": "a", "instrument": "z", "episode": "id", "step": "date"}

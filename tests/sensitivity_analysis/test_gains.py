@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import ivvi
 from ivvi.dynamics.env import ModelSimulator, one_of
 from ivvi.dynamics.rollout import roll_out
-from ivvi.evaluation.actors import Fixed, OneAction
 from ivvi.evaluation.source import Source
+from ivvi.evaluation.stacked_policies import Fixed, OneAction
 from ivvi.evaluation.value_policy import acting, problem_of
 from ivvi.sensitivity_analysis.breakdown import (
     GainSimulator,

@@ -20,10 +20,10 @@ import numpy as np
 from ivvi.actions import Actions
 from ivvi.errors import IvviWarning
 from ivvi.estimators import StandardErrors
-from ivvi.evaluation.actors import Actor
 from ivvi.evaluation.model_draws import ModelDraws, estimated_model
 from ivvi.evaluation.rollout import Episodes, Task, returns
 from ivvi.evaluation.source import Source
+from ivvi.evaluation.stacked_policies import Actor
 from ivvi.features.blocks import Array
 from ivvi.fitting import Fit, estimate
 from ivvi.planning import MPC, Problem

@@ -19,12 +19,12 @@ import numpy as np
 
 from ivvi.actions import Actions
 from ivvi.errors import IvviWarning
-from ivvi.evaluation.actors import BehaviourActor, BehaviourRows, Planned
 from ivvi.evaluation.interval_estimate import INTERVALS, IntervalEstimate, gains_of
 from ivvi.evaluation.model_draws import estimated_model, repeated
 from ivvi.evaluation.rollout import Episodes, Task, returns
 from ivvi.evaluation.rollout_design import RolloutDesign
 from ivvi.evaluation.source import Source
+from ivvi.evaluation.stacked_policies import BehaviourActor, BehaviourRows, Planned
 from ivvi.evaluation.value_estimator import ValueEstimator
 from ivvi.features.design import build_design
 from ivvi.fitting import Fit, estimate

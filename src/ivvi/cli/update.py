@@ -39,7 +39,7 @@ def update(  # noqa: PLR0913
     from ivvi._io.replacing import locked
     from ivvi.fitting.saved_fit import load_fit_version
     from ivvi.fitting.updating import update as update_fit
-    from ivvi.moments.shard import open_like
+    from ivvi.moments.saved_moments import open_like
 
     target = model if out is None else out
     checked_output(target, force=force or out is None)

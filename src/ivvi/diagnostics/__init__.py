@@ -1,6 +1,6 @@
 """Is the instrument any good: strength, identification, validity, confounding."""
 
-from ivvi.diagnostics.battery import diagnose
+from ivvi.diagnostics.all_diagnostics import diagnose
 from ivvi.diagnostics.endogeneity import durbin, robust_wu_hausman, wu_hausman
 from ivvi.diagnostics.first_stage import FirstStage, cragg_donald, first_stage
 from ivvi.diagnostics.overidentification import basmann, difference, hansen_j, sargan

@@ -1,7 +1,7 @@
 """Choose features and the number of knots by cross-validation over episodes.
 
 Each candidate is fitted without one fold of episodes, and judged on that fold by the loss of
-`structure_choice`: what it explains of the linear model's errors, counting only the part that
+`feature_selection`: what it explains of the linear model's errors, counting only the part that
 states and instruments predict. With r0 = y - h0(x, a), h0 the linear model, and
 delta(x, z) = E[h - h0 | x, z], that is
 

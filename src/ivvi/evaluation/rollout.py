@@ -15,15 +15,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ivvi.dynamics.ends import all_ends
 from ivvi.dynamics.extrapolation import FAR, beyond
 from ivvi.dynamics.next_state_distribution import Categories, next_state
 from ivvi.dynamics.rollout import run_episodes
 from ivvi.dynamics.state_update import StateUpdate
+from ivvi.dynamics.termination import all_ends
 from ivvi.errors import InputError
-from ivvi.evaluation.actors import Actor, Fixed, Planned
 from ivvi.evaluation.model_draws import ModelDraws
 from ivvi.evaluation.noise_shape import shaped
+from ivvi.evaluation.stacked_policies import Actor, Fixed, Planned
 from ivvi.features.blocks import Array
 from ivvi.features.feature_map import FeatureMap
 from ivvi.planning import Problem

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ivvi.evaluation.actors import Acting
 from ivvi.evaluation.model_draws import ModelDraws, estimated_model, repeated
 from ivvi.evaluation.rollout import Task, ended_by_step
+from ivvi.evaluation.stacked_policies import Acting
 from ivvi.evaluation.value_estimator import ValueEstimator
 
 MOST_DRAWS = 200

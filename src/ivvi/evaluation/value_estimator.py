@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.evaluation.actors import Acting, Fixed, Planned
 from ivvi.evaluation.interval_estimate import IntervalEstimate
 from ivvi.evaluation.model_draws import ModelDraws, draw, estimated_model, repeated
 from ivvi.evaluation.rollout import Episodes, Task, in_chunks, paths, returns
 from ivvi.evaluation.rollout_design import RolloutDesign
 from ivvi.evaluation.source import Source
+from ivvi.evaluation.stacked_policies import Acting, Fixed, Planned
 from ivvi.planning import MPC, Problem
 
 

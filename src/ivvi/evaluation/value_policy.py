@@ -14,12 +14,12 @@ from ivvi.diagnostics.distributions import check_level
 from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError, IvviWarning, PlanningWarning, hint
 from ivvi.estimators import StandardErrors
-from ivvi.evaluation.actors import Acting, BehaviourActor, BehaviourRows, Fixed, OneAction
 from ivvi.evaluation.interval_estimate import IntervalEstimate, gains_of
 from ivvi.evaluation.model_draws import drawing_method
 from ivvi.evaluation.observed_return import Gap, from_log, from_moments, gap_of
 from ivvi.evaluation.rollout_design import RolloutDesign
 from ivvi.evaluation.source import Source
+from ivvi.evaluation.stacked_policies import Acting, BehaviourActor, BehaviourRows, Fixed, OneAction
 from ivvi.evaluation.survival import end_curves
 from ivvi.evaluation.valuation import Valuation
 from ivvi.evaluation.value_estimator import ValueEstimator

@@ -12,7 +12,7 @@ from typing import Any
 from ivvi._io.checkpoint import Checkpoint
 from ivvi.diagnostics import Diagnostics
 from ivvi.diagnostics import diagnose as diagnose_moments
-from ivvi.diagnostics.data_doubts import data_doubts
+from ivvi.diagnostics.data_warnings import data_warnings
 from ivvi.errors import InputError, IvviWarning
 from ivvi.estimators import Method, StandardErrors
 from ivvi.estimators.registry import make_method
@@ -24,7 +24,7 @@ from ivvi.fitting.transformed_fit import fit_absorbed, fit_differences, fit_part
 from ivvi.logs.column_patterns import Columns
 from ivvi.logs.log import Log, Progress
 from ivvi.logs.opening import open_log
-from ivvi.moments.shard import Shard
+from ivvi.moments.saved_moments import Shard
 
 
 def estimate(  # noqa: PLR0913
@@ -174,7 +174,7 @@ def _with_doubts(fit: Fit, log: Log, *, transformed: bool) -> Fit:
     known = [name for name in clusters if name in log.table.schema.names]
     read = log.clustered(known) if known else log
     head = read.watched(None).head(episodes=True)
-    doubts = data_doubts(log, head, fit.counts, linear=fit.estimate.design.is_raw)
+    doubts = data_warnings(log, head, fit.counts, linear=fit.estimate.design.is_raw)
     return replace(fit, notes=fit.notes + doubts)
 
 

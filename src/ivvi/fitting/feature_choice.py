@@ -9,18 +9,18 @@ from typing import Any
 from ivvi._io.serialization import Unpacker
 from ivvi.errors import FileError, InputError
 from ivvi.estimators import Exact, Method
-from ivvi.estimators.registry import restore_method, settings_of
-from ivvi.estimators.structure_choice import (
+from ivvi.estimators.feature_selection import (
     ROWS_TO_CHOOSE,
     ChosenFeatures,
     FeatureChoice,
     choose_structure,
 )
+from ivvi.estimators.registry import restore_method, settings_of
 from ivvi.features.design import Design
 from ivvi.features.feature_map import AUTO, FeatureMap
 from ivvi.logs import Batch, Log, Roles
 from ivvi.logs.sample import spread_episodes
-from ivvi.moments.shard import Shard
+from ivvi.moments.saved_moments import Shard
 
 
 def is_auto(phi: FeatureMap | str, psi: FeatureMap | str | None) -> bool:

@@ -22,7 +22,7 @@ from ivvi.errors import InputError
 from ivvi.estimators import Estimate
 from ivvi.estimators.covariance.scores import Scored
 from ivvi.estimators.covariance.standard_errors import Resolved
-from ivvi.estimators.structure_choice import FeatureChoice
+from ivvi.estimators.feature_selection import FeatureChoice
 from ivvi.fitting.absorbing import FixedEffects
 from ivvi.fitting.feature_choice import kept_choice
 from ivvi.fitting.fit_summary import fit_brief, fit_summary, plot_fit
@@ -38,7 +38,7 @@ from ivvi.fitting.nickell import Nickell
 from ivvi.fitting.partialling import Partialled
 from ivvi.logs import Counts, Log, Roles, Sample
 from ivvi.moments import Absorbed, Moments
-from ivvi.moments.shard import Shard
+from ivvi.moments.saved_moments import Shard
 from ivvi.weak_iv.robust_intervals import RobustIntervals
 
 NOT_SAVED = (

@@ -46,7 +46,7 @@ from ivvi.logs.instrument_groups import few_values
 from ivvi.logs.sample import MOST, first_rows
 from ivvi.moments import Moments, compute_moments, few_threads
 from ivvi.moments.compression import restrict
-from ivvi.moments.shard import Shard
+from ivvi.moments.saved_moments import Shard
 from ivvi.weak_iv.action_strength import holding, strength_by_action
 from ivvi.weak_iv.robust_intervals import RobustIntervals, robust_intervals, settled
 from ivvi.weak_iv.wild_bootstrap import WildTest, wild_tests

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ivvi.diagnostics.data_doubts import data_doubts
+from ivvi.diagnostics.data_warnings import data_warnings
 from ivvi.diagnostics.omitted_terms import omitted_terms
 from ivvi.diagnostics.prediction_checks import leaves_range, predicts_worse
 from ivvi.diagnostics.row_influence import alike_within, deciding_row
@@ -15,7 +15,7 @@ from ivvi.fitting.own_lags import in_order, own_lags
 from ivvi.logs import Batch, Log, Roles
 from ivvi.logs.instrument_groups import unnamed_columns
 from ivvi.moments import Moments
-from ivvi.moments.shard import Shard
+from ivvi.moments.saved_moments import Shard
 
 
 def row_warnings(
@@ -26,7 +26,7 @@ def row_warnings(
     out_of_range = leaves_range(estimate, moments, head)
     far = out_of_range or predicts_worse(method, moments, head, roles)
     own = explained_in_own_row(head, roles)
-    in_data = data_doubts(log, head, shard.counts, linear=moments.design.is_raw)
+    in_data = data_warnings(log, head, shard.counts, linear=moments.design.is_raw)
     doubts: tuple[str, ...] = ()
     mended = own is None and not in_data  # what is wrong with the rows bends the fit too
     if mended and not log.is_residual and method.one_solution:

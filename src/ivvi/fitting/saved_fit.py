@@ -18,7 +18,7 @@ from ivvi.errors import FileError, TrustError
 from ivvi.features.design import Design
 from ivvi.fitting.fit import Fit
 from ivvi.moments import Moments
-from ivvi.moments.shard import Shard
+from ivvi.moments.saved_moments import Shard
 
 SAVED_BESIDE = ("inference", "sample", "log")
 """Fields of a fit that are saved elsewhere, or not at all."""

@@ -15,9 +15,9 @@ from ivvi._io.files import content_hash, load_file, save_file
 from ivvi._io.trust import Trust, trusting
 from ivvi.errors import DataError, FileError, InputError, IvviWarning
 from ivvi.estimators import Estimate, Method
+from ivvi.estimators.feature_selection import FeatureChoice
 from ivvi.estimators.registry import make_method, restore_method, settings_of
 from ivvi.estimators.sgda.sgda import SGDA
-from ivvi.estimators.structure_choice import FeatureChoice
 from ivvi.features.design import build_design, fitted_design
 from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting import Fit, estimate
@@ -27,7 +27,7 @@ from ivvi.logs import Batch, Counts, Log, Roles, read_logs
 from ivvi.logs.data_checks import CopyWatch
 from ivvi.logs.parquet_files import is_parquet
 from ivvi.moments import Moments
-from ivvi.moments.shard import Shard, open_like
+from ivvi.moments.saved_moments import Shard, open_like
 
 KIND = "stream"
 

@@ -18,7 +18,7 @@ from ivvi.logs import Batch, Counts, Log, Position, Roles
 from ivvi.logs.data_checks import CopyWatch
 from ivvi.moments import EpisodeMoments, GroupTally, Moments, few_threads
 from ivvi.moments.group_sums import group_codes
-from ivvi.moments.shard import Shard, check_same, design_facts, restore_design
+from ivvi.moments.saved_moments import Shard, check_same, design_facts, restore_design
 from ivvi.moments.welford import Ints
 
 LABEL = "the stream"

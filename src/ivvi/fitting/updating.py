@@ -19,7 +19,7 @@ from ivvi.logs.batch import Floats
 from ivvi.logs.log import Progress
 from ivvi.logs.sample import Sample
 from ivvi.moments import compute_moments
-from ivvi.moments.shard import Shard, check_same, hashes, open_like
+from ivvi.moments.saved_moments import Shard, check_same, hashes, open_like
 
 FEWEST_AGAIN, DISTINCT = 5, 0.98
 """Rows of the model that stand in a new log by no chance, if so many of its rows differ."""

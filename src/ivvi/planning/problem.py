@@ -17,13 +17,13 @@ from ivvi._io.files import Saved
 from ivvi._io.result import Compact
 from ivvi.actions import Actions
 from ivvi.dynamics.encoding import state_rows
-from ivvi.dynamics.ends import EndReward, all_ends, amounts, end_reward
 from ivvi.dynamics.extrapolation import FAR
 from ivvi.dynamics.horizon import check_horizon
 from ivvi.dynamics.log_range import choices_as_amounts, simulation_doubts
 from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.next_state_distribution import NoiseLaw, next_state
 from ivvi.dynamics.state_update import affine_part
+from ivvi.dynamics.termination import EndReward, all_ends, amounts, end_reward
 from ivvi.errors import InputError, PlanningWarning
 from ivvi.features.blocks import Array
 from ivvi.planning.allowed_actions import allowed_actions
@@ -60,7 +60,7 @@ class Problem(Compact):
         Says which states end an episode, from rows (n, d_x) to (n,); None if none does.
     reward_at_end
         Paid in addition to the reward of the step after which the episode ends for good: one amount
-        for any end, or one for each kind (`ivvi.dynamics.ends`).
+        for any end, or one for each kind (`ivvi.dynamics.termination`).
     """
 
     model: Dynamics

@@ -18,11 +18,11 @@ from ivvi.actions import Actions
 from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.next_state_distribution import noise_law
 from ivvi.errors import PlanningWarning
-from ivvi.evaluation.actors import Acting, BehaviourActor
 from ivvi.evaluation.model_draws import ModelDraws, estimated_model, repeated
 from ivvi.evaluation.rollout import Episodes, Task, in_chunks
 from ivvi.evaluation.rollout_design import RolloutDesign
 from ivvi.evaluation.source import Source
+from ivvi.evaluation.stacked_policies import Acting, BehaviourActor
 from ivvi.features.design import Floats
 from ivvi.planning.policy import Policy
 from ivvi.planning.problem import Planner, Problem

@@ -21,7 +21,7 @@ from ivvi.logs import Calendar, Counts, Log, Roles, read_logs
 from ivvi.logs.log import Progress
 from ivvi.moments import GroupSums, Moments, compute_moments, few_threads
 from ivvi.moments.compression import restrict
-from ivvi.sequence.finding import Check, check_brief, ranked
+from ivvi.sequence.check_result import Check, check_brief, ranked
 from ivvi.sequence.lag_tests import CHECKS, FEWEST_BLOCKS, calendar_stability, stability
 from ivvi.sequence.lagged_moments import Scores, SequenceMoments, compute_sequence_moments
 from ivvi.sequence.residual_tests import past_rows, varying_effects

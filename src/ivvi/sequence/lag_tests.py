@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ivvi.estimators.estimate import Floats
+from ivvi.sequence.check_result import Check
 from ivvi.sequence.cluster_tests import (
     BLOCKS_EACH,
     LargestContrast,
@@ -20,7 +21,6 @@ from ivvi.sequence.cluster_tests import (
     t_values,
     zero_mean,
 )
-from ivvi.sequence.finding import Check
 from ivvi.sequence.lagged_moments import Scores
 
 FEWEST_BLOCKS = 8

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from ivvi.estimators.estimate import RANK_TOLERANCE
-from ivvi.sequence.finding import Check
+from ivvi.sequence.check_result import Check
 from ivvi.sequence.lag_tests import NO_PAIRS, Names, joint, lasting_advice, without
 from ivvi.sequence.lagged_moments import Scores, inverse
 

@@ -25,8 +25,8 @@ from ivvi.features.feature_map import FeatureMap, parse_features, state_features
 from ivvi.logs import Log, Roles
 from ivvi.moments import Moments
 from ivvi.moments.compression import columns_in, psi_positions, restrict
+from ivvi.sequence.check_result import Check
 from ivvi.sequence.cluster_tests import LargestContrast
-from ivvi.sequence.finding import Check
 
 Bools = NDArray[np.bool_]
 NO_NOISE = "every output is fitted exactly, so there is no noise to compare with"

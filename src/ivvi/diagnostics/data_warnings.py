@@ -25,7 +25,7 @@ CONTINUOUS = 0.9
 """Values per distinct row that some column must have for copies not to be chance."""
 
 
-def data_doubts(log: Log, head: Batch, counts: Counts, *, linear: bool) -> tuple[str, ...]:
+def data_warnings(log: Log, head: Batch, counts: Counts, *, linear: bool) -> tuple[str, ...]:
     """Return the doubts that the first transitions of a log, `head`, and its counts raise."""
     if log.is_residual or not len(head):
         return ()

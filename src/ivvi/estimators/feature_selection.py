@@ -25,8 +25,7 @@ from ivvi._io.result import Records, TableResult
 from ivvi.errors import DataError
 from ivvi.estimators.cross_validation import PENALTIES, Losses, cross_validate
 from ivvi.estimators.estimate import Floats
-from ivvi.estimators.smooth import Smooth
-from ivvi.estimators.structures import (
+from ivvi.estimators.feature_candidates import (
     Columns,
     Structure,
     all_effects,
@@ -37,6 +36,7 @@ from ivvi.estimators.structures import (
     single_states,
     surfaces,
 )
+from ivvi.estimators.smooth import Smooth
 from ivvi.features.design import Design
 from ivvi.features.feature_map import FeatureMap, linear
 from ivvi.features.products import Products, Term, column_scales
