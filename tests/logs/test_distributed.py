@@ -281,7 +281,7 @@ def test_a_worker_killed_in_mid_run_is_survived(small_pieces, tmp_path):
         (changed(make_rows(), x1={14: None}), {}, "1 missing or infinite values in 1 of 60 rows"),
         (changed(make_rows(), z0=make_rows()["a1"]), {}, "equals the action column 'a1'"),
         (make_rows() | {"w": np.zeros(60)}, {"weight": "w"}, "'w' is zero in every row"),
-        (changed(make_rows(), step={14: 3}), {}, "not in order"),
+        (changed(make_rows(), step={14: 3}), {}, "is not sorted by"),
         (make_rows(60, 1), {}, "none of the 60 rows has a next state"),
         (pa.table(make_rows()).slice(0, 0), {}, "has no rows"),
         (changed(make_rows(), x0=[None] * 60), {"drop_missing": True}, "all 60 rows have missing"),

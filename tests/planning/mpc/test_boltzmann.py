@@ -81,7 +81,7 @@ def test_a_soft_policy_is_saved_and_loaded(model, tmp_path):
 
 
 def test_a_temperature_needs_a_box_and_a_number_from_zero_on(model):
-    with pytest.raises(InputError, match="temperature of -1"):
+    with pytest.raises(InputError, match="temperature is -1"):
         MPC(temperature=-1.0)
     with pytest.raises(InputError, match="actions in a box"):
         ivvi.plan(model, "quadratic:weight=1", Actions.binary(2), method=MPC(temperature=0.1))
@@ -91,7 +91,7 @@ def test_the_shell_knows_the_temperature_of_mpc_alone(tmp_path, model):
     model.save(tmp_path / "model")
     words = ("plan", tmp_path / "model", "--reward", "quadratic:weight=0.05", "--action-low", -1,
              "--action-high", 1, "--horizon", 5, "--temperature", 0.1)  # fmt: skip
-    assert_refused(run(*words, "--out", tmp_path / "a"), "--temperature is only for mpc")
+    assert_refused(run(*words, "--out", tmp_path / "a"), "--temperature is for mpc")
     result = run(*words, "--method", "mpc", "--out", tmp_path / "b")
     assert result.code == 0, result
     assert ivvi.load_policy(tmp_path / "b").rule.temperature == 0.1
