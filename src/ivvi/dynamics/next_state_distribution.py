@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -219,11 +219,9 @@ def _times(matrix: Array, rows: Array) -> Array:
 
 def _uniform(noise: Array) -> Array:
     """Return Phi(noise)."""
-    if isinstance(noise, np.ndarray | np.floating):
-        return np.vectorize(NormalDist().cdf, otypes=[float])(noise)
-    from jax.scipy.special import ndtr
-
-    return ndtr(noise)
+    in_numpy = isinstance(noise, np.ndarray | np.floating)
+    library = "scipy.special" if in_numpy else "jax.scipy.special"
+    return import_module(library).ndtr(noise)  # by name: a model loads quickly, without JAX
 
 
 def square_root(covariance: np.ndarray) -> np.ndarray:

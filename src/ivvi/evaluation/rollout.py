@@ -17,7 +17,7 @@ import numpy as np
 
 from ivvi.dynamics.extrapolation import FAR, beyond
 from ivvi.dynamics.next_state_distribution import Categories, next_state
-from ivvi.dynamics.rollout import run_episodes
+from ivvi.dynamics.rollout import run_episodes, take_step
 from ivvi.dynamics.state_update import StateUpdate
 from ivvi.dynamics.termination import all_ends
 from ivvi.errors import InputError
@@ -269,9 +269,8 @@ def _steps_called(
 @lru_cache(maxsize=32)
 def _compiled_step(task: Task) -> Callable[..., Any]:
     def step(models: ModelDraws, x: Array, a: Array, keys: Array, h: Array, alive: Array) -> Any:
-        x_next, r, ended = task.step(models, x, a, _noise(_at(keys, h), x.shape), h)
-        x_next = jnp.where(alive[..., None] > 0, x_next, x)
-        return x_next, r * alive, alive * (1.0 - ended)
+        noise = _noise(_at(keys, h), x.shape)
+        return take_step(x, alive, *task.step(models, x, a, noise, h))
 
     return jax.jit(step)  # type: ignore[no-any-return]
 
