@@ -139,7 +139,9 @@ def test_every_row_is_read_once_after_a_kill(log, tmp_path, reaper, monkeypatch)
         return original(cls, design, batch, **settings)
 
     monkeypatch.setattr(ivvi.moments.Moments, "of_batch", classmethod(of_batch))
-    monkeypatch.setattr("ivvi.fitting.recipe.predicts_worse", lambda *_: "")  # of rows in memory
+    monkeypatch.setattr(
+        "ivvi.fitting.row_warnings.predicts_worse", lambda *_: ""
+    )  # of rows in memory
     path = tmp_path / "state"
     reaper.when = 20
     with pytest.raises(Killed):

@@ -216,7 +216,11 @@ def test_the_command_line_is_cautious_and_says_how_firm(fit, plain, tmp_path):
 
 @pytest.mark.parametrize(
     ("settings", "fact"),
-    [({"caution": 1.0}, "below 1"), ({"caution": -0.1}, "below 1"), ({"abstain": 0.0}, "(0, 1]")],
+    [
+        ({"caution": 1.0}, "in [0, 1)"),
+        ({"caution": -0.1}, "in [0, 1)"),
+        ({"abstain": 0.0}, "(0, 1]"),
+    ],
 )
 def test_impossible_caution_is_refused(fit, settings, fact):
     with pytest.raises(InputError, match="expected") as caught:

@@ -12,7 +12,6 @@ from ivvi.estimators.sgda.sgda import SGDA
 from ivvi.features.design import Design, build_design
 from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting.absorbing import AbsorbedTable
-from ivvi.fitting.control_levels import ControlLevels
 from ivvi.fitting.differences import DifferencedTable, Levels
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.nickell import (
@@ -25,6 +24,7 @@ from ivvi.fitting.nickell import (
 )
 from ivvi.fitting.partialling import features_of, without_controls
 from ivvi.fitting.recipe import Recipe
+from ivvi.fitting.restored_levels import ControlLevels
 from ivvi.logs import Log, Sample
 from ivvi.logs.column_patterns import Columns
 from ivvi.logs.instrument_groups import unnamed_columns

@@ -24,9 +24,9 @@ from ivvi.dynamics.termination import end_reward_to_json
 from ivvi.errors import InputError, PlanningWarning
 from ivvi.features.blocks import Array
 from ivvi.features.custom_block import import_path
-from ivvi.planning.action_curves import plot_policy
 from ivvi.planning.comparison import Comparison
 from ivvi.planning.policy_brief import plan_brief
+from ivvi.planning.policy_curves import plot_policy
 from ivvi.planning.problem import Problem, Rule
 from ivvi.rewards import reward_to_json
 

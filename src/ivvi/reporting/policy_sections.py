@@ -12,7 +12,7 @@ import numpy as np
 from ivvi._io.plotting import IV, LS, MUTED, draw_survival
 from ivvi.dynamics.termination import in_words
 from ivvi.errors import InputError
-from ivvi.planning.action_curves import action_curves
+from ivvi.planning.policy_curves import policy_curves
 from ivvi.reporting.fit_pictures import policy_slices
 from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.inline_svg import draw
@@ -52,7 +52,7 @@ def policy_section(policy: Any, fit: FitView) -> Section:
         )
     ]
     states = problem.model.states if len(problem.model.states) else fit.model.states
-    curves = action_curves(problem.model, policy.decide, states) if states.size else []
+    curves = policy_curves(problem.model, policy.decide, states) if states.size else []
     if moving := [curve for curve in curves if not curve.is_flat]:
         parts.append(
             Figure(

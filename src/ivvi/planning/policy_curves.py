@@ -40,7 +40,7 @@ class ActionCurve:
         return self.limits[0] == self.limits[1]
 
 
-def action_curves(model: Dynamics, decide: Decide, sample: np.ndarray) -> list[ActionCurve]:
+def policy_curves(model: Dynamics, decide: Decide, sample: np.ndarray) -> list[ActionCurve]:
     """Follow each action along the states that move it most, from their 5% to 95% quantile."""
     low, middle, high = np.quantile(sample, (0.05, 0.5, 0.95), axis=0)
     is_indicator = np.all(np.isin(sample, (0.0, 1.0)), axis=0, keepdims=True)[0]
@@ -80,7 +80,7 @@ def plot_policy(
     check_figure(path, force=force)
     if not len(model.states):
         raise InputError("this policy cannot be drawn: its model holds no states of the log")
-    curves = action_curves(model, decide, model.states)
+    curves = policy_curves(model, decide, model.states)
     columns = min(3, len(curves))
     figure, axes = make_axes(-(-len(curves) // columns), columns)
     for ax, curve in zip(axes.ravel(), curves, strict=False):
