@@ -103,5 +103,5 @@ def test_the_command_answers_each_line_at_once_and_ends_with_its_input(policy):
 
 def test_options_that_lines_have_themselves_are_refused(policy):
     assert_refused(run("act", policy, "--stdin", "--state", "1,2"), "one of --state")
-    assert_refused(run("act", policy, "--stdin", "--step", 2), "goes without")
+    assert_refused(run("act", policy, "--stdin", "--step", 2), "cannot be combined with")
     assert_refused(run("act", policy), "one of --state, --states and --stdin")

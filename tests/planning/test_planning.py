@@ -355,5 +355,5 @@ def test_no_states_take_no_actions(linear_model):
 def test_bad_settings_of_mpc():
     with pytest.raises(InputError, match="lookahead is 0"):
         MPC(lookahead=0)
-    with pytest.raises(InputError, match="0 starts"):
+    with pytest.raises(InputError, match="starts is 0"):
         MPC(starts=0)

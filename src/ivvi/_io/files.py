@@ -71,7 +71,7 @@ def checked_output(path: str | os.PathLike[str], *, force: bool = False) -> Path
     except ValueError as error:
         if isinstance(error, FileError):
             raise
-        raise FileError(f"{str(target)!r} is no name of a file: {error}") from error  # a null byte
+        raise FileError(f"{str(target)!r} is not a valid file name: {error}") from error
     return target
 
 

@@ -27,8 +27,8 @@ def horizon_notes(
         notes.append(f"horizon {steps:,}: {why}")
     if observed is not None and not as_long(source, problem):
         notes.append(
-            f"the recorded return is of {source.length:.3g} steps on average, and the values are "
-            f"of {problem.horizon:,}: they are not compared"
+            f"the recorded return is over {source.length:.3g} steps on average, and the values are "
+            f"over {problem.horizon:,}: they are not compared"
         )
     return tuple(notes)
 
