@@ -44,7 +44,8 @@ def test_the_numbers_of_the_demo_are_those_of_its_files(told):
     for i in range(5):
         j = 6 + i
         (line,) = [line for line in text.splitlines() if f"a{i} -> next_x{i}" in line]
-        low, high = iv[i, j] - 1.96 * se[i, j], iv[i, j] + 1.96 * se[i, j]
+        row = load_fit(folder / "model").to_frame().set_index(["output", "feature"])
+        low, high = row.loc[(f"next_x{i}", f"a{i}"), ["low", "high"]]
         numbers = f"{truth[i, j]:.3f} {ls[i, j]:.3f} {iv[i, j]:.3f} [{low:.3f}, {high:.3f}]"
         assert line.split()[3:] == numbers.split()
     wrong = int(((ls * truth) < 0).sum())

@@ -38,7 +38,7 @@ HUGE = {
     "fourier:1000000000": "GiB are available",
     "spline:99999999999": "GiB are available",
     "fourier:100000": "sums of 200,",
-    "poly1000000": "degree 1000000",
+    "poly1000000": "polynomial is 1000000",
     f"poly{'9' * 400}": "digits",
     f"fourier:{'9' * 5000}": "digits",
     "poly50:cross": "mixed monomials",

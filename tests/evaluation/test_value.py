@@ -213,7 +213,7 @@ def test_what_a_source_does_not_hold_is_missed_by_name(fit, policy):
         ivvi.value(policy, fit.model, against=("least-squares",), draws=20)
     with pytest.raises(InputError, match="per-episode moments"):
         ivvi.value(policy, fit.model, against=(), method="bootstrap", draws=20)
-    with pytest.raises(InputError, match="int was given"):
+    with pytest.raises(InputError, match="found int"):
         ivvi.value(policy, 3)
     other = ivvi.plan(
         replace(fit.model, state=("u", "v")),
@@ -249,7 +249,7 @@ def test_a_plan_is_not_valued_beyond_its_end(fit, simulator):
         lambda: ivvi.evaluate(ended, simulator("linear", 2), horizon=4),
     )
     for call in calls:
-        with pytest.raises(InputError, match="the plan has 3 steps; 4 are asked for"):
+        with pytest.raises(InputError, match="the plan has 3 steps, fewer than the 4 requested"):
             call()
     with pytest.raises(InputError, match="the step is 3; the plan has the steps 0 to 2"):
         ended([1.0, 1.0], step=3)

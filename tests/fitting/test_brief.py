@@ -173,7 +173,7 @@ def test_a_fit_with_instruments_that_contradict_each_other_is_not_to_be_planned_
         fit = ivvi.fit(log_of(two=True))
     told = words(fit)
     assert told["Instrument"].startswith("Contradictory")
-    assert "cannot tell" in told["Confounding"]
+    assert "cannot show" in told["Confounding"]
     assert told["Next"].startswith("Do not plan with it. Find the invalid instrument")
     assert fit.to_json()["recommended"] == "none"
     with pytest.warns(PlanningWarning, match="contradict each other"):

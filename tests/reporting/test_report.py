@@ -310,4 +310,4 @@ def test_a_demo_or_a_run_that_is_not_whole_is_refused(tmp_path, model):
     (tmp_path / "half" / "demo.json").write_text("{}")
     assert_refused(run("report", tmp_path / "half"), "half", "is not a complete demo")
     words = ("--policy", model)
-    assert_refused(run("report", tmp_path / "half", *words), "are for models", "is a demo")
+    assert_refused(run("report", tmp_path / "half", *words), "are only for models", "is a demo")

@@ -58,4 +58,6 @@ def test_squares_of_the_next_state_that_the_features_hold_are_left_alone():
         return -((y - 3) ** 2) - a
 
     assert reward_doubts(fit_with(square).model)
-    assert not reward_doubts(fit_with(square, phi=(ivvi.polynomial(2, cross=True),) * 2).model)
+    assert not reward_doubts(
+        fit_with(square, phi=(ivvi.features.polynomial(2, cross=True),) * 2).model
+    )

@@ -166,7 +166,7 @@ def test_jax_keeps_its_settings(simulated):
     [
         (lambda: ivvi.make_env("linaer"), "did you mean 'linear'"),
         (lambda: ivvi.make_env("maze"), "choose from"),
-        (lambda: ivvi.make_env("linear", dim=0), "dimension 0"),
+        (lambda: ivvi.make_env("linear", dim=0), "dimension is 0"),
         (lambda: ivvi.make_env("nonlinear", setting="VII"), "setting 'VII'"),
         (lambda: ivvi.make_env("recommender", dim=5), "10 categories"),
         (lambda: ivvi.make_env("linear").collect(episodes=0), "episodes is 0"),

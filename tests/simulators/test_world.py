@@ -101,7 +101,7 @@ def test_remember_chooses_the_memory():
 
 
 def test_wrong_worlds_are_refused():
-    with pytest.raises(InputError, match="scope 'week'"):
+    with pytest.raises(InputError, match="is 'week'"):
         my_world(scope="week")
     world = my_world(actions=gymnasium.spaces.Discrete(3))
     with pytest.raises(InputError, match="no vector shape"):

@@ -174,7 +174,7 @@ class Method(Protocol):
         intervals that a weak instrument cannot spoil are of the same effects.
     one_solution
         Whether held-out episodes are to judge it. Penalties by cross-validation have been judged
-        on folds already, and least squares claims no effects.
+        on folds already; least squares, and a k-class estimate of a fixed k, may be confounded.
     """
 
     needs_rows: ClassVar[bool]

@@ -30,7 +30,7 @@ class KClass:
 
     needs_rows: ClassVar[bool] = False
     has_robust_intervals: ClassVar[bool] = False
-    one_solution: ClassVar[bool] = True
+    one_solution: ClassVar[bool] = False
 
     k: float
 

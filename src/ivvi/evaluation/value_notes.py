@@ -42,7 +42,7 @@ def value_notes(
         descriptions = {"bootstrap": "clusters are resampled", "wild": "wild draws of clusters"}
         description = descriptions.get(method, "through its standard errors")
         columns = " and ".join(source.clusters)
-        notes.append(f"intervals are clustered by {columns}, as those of the fit: {description}")
+        notes.append(f"intervals are clustered by {columns}, like those of the fit: {description}")
     if source.wild and method == "asymptotic":
         notes.append(
             "wild draws need the moments of each cluster: fit with episodes=True (--keep-episodes)"

@@ -24,6 +24,7 @@ from ivvi.logs.arrow import as_numpy, check_same_names, first_line, is_number
 
 EXACT = 2.0**53
 """Whole numbers from here on are not told apart as floating numbers."""
+WHOLE_AS_WRITTEN = r"^\s*(0|-?[1-9][0-9]*)\s*$"
 AS_WRITTEN = r"^\s*-?(0|[1-9][0-9]{0,14})(\.0*|\.[0-9]{0,14}[1-9])?\s*$"
 """Cells that a floating number stands for and no other."""
 CSV_BLOCK, ID_BYTES = 1 << 20, 1 << 25
@@ -164,8 +165,7 @@ def _is_exact(cells: pa.Array, *, whole: bool) -> bool:
         cells.cast(pa.int64())
     except pa.ArrowInvalid:
         return False
-    padded = pc.and_(pc.starts_with(cells, "0"), pc.greater(pc.binary_length(cells), 1))
-    return not pc.any(pc.or_(padded, pc.starts_with(cells, "-0"))).as_py()
+    return _all_match(cells, WHOLE_AS_WRITTEN)  # comparing with a number would import pandas
 
 
 def _as_text(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:

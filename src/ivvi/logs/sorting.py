@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import logging
+import sys
 import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
@@ -179,11 +180,12 @@ def connected(folder: str) -> Any:
 @contextlib.contextmanager
 def explained(label: str) -> Iterator[None]:
     """Turn an error of DuckDB about a table into one sentence."""
-    import duckdb  # heavy, and only few logs need it
-
     try:
         yield
-    except duckdb.Error as error:
+    except Exception as error:
+        duckdb = sys.modules.get("duckdb")  # heavy, and only few logs need it
+        if duckdb is None or not isinstance(error, duckdb.Error):
+            raise
         raise FileError(f"{label} cannot be prepared: {first_line(error)}") from error
 
 

@@ -83,9 +83,9 @@ def test_missing_clusters_are_missing_values():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"kind": "clusterd"}, "'clusterd'; auto, unadjusted, robust"),
+        ({"kind": "clusterd"}, "'clusterd'; did you mean 'clustered'"),
         ({"kind": "robust", "cluster": "firm"}, "but the standard errors are robust"),
-        ({"cluster": "a,b,c,d"}, "4 cluster columns are given; at most 3"),
+        ({"cluster": "a,b,c,d"}, "4 cluster columns are given; expected at most 3"),
         ({"kind": "hac", "bandwidth": -1}, "bandwidth is -1"),
         ({"kind": "robust", "bandwidth": 3}, "a bandwidth is given, but the .* are robust"),
         ({"kernel": "flat"}, "unknown kernel 'flat'"),

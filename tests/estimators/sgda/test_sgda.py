@@ -289,9 +289,9 @@ def test_words_of_schedules_are_read_and_written():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"batch": 0}, "batch 0"),
-        ({"batch": "epoch"}, "'epoch' must be at least 1, or the word episode"),
-        ({"passes": 0}, "passes 0"),
+        ({"batch": 0}, "batch is 0"),
+        ({"batch": "epoch"}, "is 'epoch'; expected at least 1, or the word episode"),
+        ({"passes": 0}, "passes is 0"),
         ({"average": "most"}, "unknown average 'most'"),
         ({"order": "random"}, "unknown order 'random'"),
         ({"memory": "small"}, "unknown memory 'small'"),

@@ -53,9 +53,9 @@ def test_progress_is_told_of_every_step(simulator_model):
     ("settings", "sentence"),
     [
         ({"value": "girds"}, "unknown value function 'girds'"),
-        ({"points": 0}, "0 points; expected at least 1"),
+        ({"points": 0}, "points is 0; expected at least 1"),
         ({"integration": "quazi"}, "unknown integration 'quazi'; did you mean 'quasi'?"),
-        ({"nodes": 0}, "0 nodes of integration"),
+        ({"nodes": 0}, "nodes is 0"),
         ({"tolerance": 0.0}, "tolerance is 0"),
     ],
 )
@@ -80,7 +80,7 @@ def test_problems_that_a_value_function_cannot_hold(model_of, simulator_model):
     refused(wide, "a grid has at most 4: use value='fitted', or the planner mpc", value="grid")
     refused(cube, "at most 43 fit", value="grid", points=44)
     flat = ((0.0, 0.0, 0.0), (1.0, 0.0, 1.0))
-    refused(cube, "a higher value of each of 3 states", value="grid", region=flat)
+    refused(cube, "a higher value for each of 3 states", value="grid", region=flat)
     refused(cube, "3 columns and Gaussian noise", value="tabular")
     refused(cube, "20 sampled states for", value="fitted", points=20)
     refused(simulator_model, "3 points on each axis", value="grid", points=3)

@@ -94,7 +94,7 @@ def test_damaged_zip_is_replaced(site, folder):
 
 def test_wrong_checksum_leaves_nothing(site, folder):
     (site / "ml-1m.zip").write_bytes(ZIP[:-1])
-    with pytest.raises(FileError, match=rf"where GroupLens publishes {MD5}, and was thrown away"):
+    with pytest.raises(FileError, match=rf"where GroupLens publishes {MD5}, and was discarded"):
         ivvi.simulators.ratings.download("ml-1m", folder)
     assert list(folder.iterdir()) == []
 
@@ -103,7 +103,7 @@ def test_wrong_checksum_leaves_the_old_file(site, folder):
     (site / "ml-1m.zip").write_bytes(b"other")
     folder.mkdir(parents=True)
     (folder / "ml-1m.zip").write_bytes(b"old")
-    with pytest.raises(FileError, match="thrown away"):
+    with pytest.raises(FileError, match="discarded"):
         ivvi.simulators.ratings.download("ml-1m", folder)
     assert [path.read_bytes() for path in folder.iterdir()] == [b"old"]
 
