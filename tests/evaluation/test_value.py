@@ -193,7 +193,7 @@ def test_a_gap_is_the_confounders_help_and_misfit(fit, simulated):
         ("zero", {"reward": REWARD, "level": 95}, ("number between 0 and 1",)),
         ("zero", {"reward": REWARD, "method": "boot"}, ("did you mean 'bootstrap'",)),
         ("zero", {"reward": REWARD, "starts": [1.0]}, ("rows of 2", "x0, x1")),
-        ("zero", {"reward": REWARD, "replan": True}, ("ivvi.plan made",)),
+        ("zero", {"reward": REWARD, "replan": True}, ("from ivvi.plan",)),
         ("zero", {"reward": "learned"}, ("fitted with a reward column",)),
         (lambda x: np.zeros(3), {"reward": REWARD}, ("shape (3,)",)),
     ],
