@@ -38,8 +38,10 @@ LARGER, LEVEL = 1.3, 1e-3
 def deciding_row(estimate: Estimate, moments: Moments, head: Batch) -> str:
     """Say that one row makes up most of the variance of an effect, or nothing."""
     rows = head.first(LOOKED_AT)
+    if len(rows) < FEWEST_ROWS or not _has_outlier(estimate, moments, rows):
+        return ""
     found = Influence.of(estimate, moments, rows)
-    if found is None or len(rows) < FEWEST_ROWS:
+    if found is None:
         return ""
     share = found.s**2 / np.maximum(np.sum(found.s**2, axis=0), np.finfo(float).tiny)
     row, effect = np.unravel_index(int(np.argmax(share)), share.shape)
@@ -56,6 +58,15 @@ def deciding_row(estimate: Estimate, moments: Moments, head: Batch) -> str:
         f"{design.outputs[i]} {y[row]:.4g} where the others have {others.min():.4g} to "
         f"{others.max():.4g}; if it is an error, correct it or leave it out (where=, --where)"
     )
+
+
+def _has_outlier(estimate: Estimate, moments: Moments, rows: Batch) -> bool:
+    """Return whether a residual is as far off as that of a deciding row: a cheap look first."""
+    varying, R = moments.design.varying, estimate.residual_map
+    constant = np.delete(R, varying, axis=1).sum(axis=1)
+    e = moments.design.rows(rows) @ R[:, varying].T + constant
+    apart = np.sort(np.abs(e - np.median(e, axis=0)), axis=0)
+    return bool((apart[-1] > np.maximum(FAR * np.median(apart, axis=0), BEYOND * apart[-2])).any())
 
 
 def alike_within(

@@ -187,7 +187,7 @@ class CopyWatch:
         """Tell whether an instrument is still a copy, or as before c + d times an action."""
         if pair not in self._lines and z[0] == other[0] and np.array_equal(z, other):
             return True
-        if pair[1] < len(self._roles.state):
+        if pair[1] < len(self._roles.state) or not _collinear(z[:3].tolist(), other[:3].tolist()):
             return False
         line = self._lines.get(pair) or _line(z, other)
         if line is None or not _lies_on(z, other, line):
@@ -205,6 +205,15 @@ class CopyWatch:
                 f"{self._others[i]!r} in every row, or a multiple of it; an instrument must be a "
                 "variable of its own"
             )
+
+
+def _collinear(z: Sequence[float], a: Sequence[float]) -> bool:
+    """Return whether the first three rows may lie on a line: almost always they do not."""
+    if len(z) < 3:
+        return True
+    one, other = (z[1] - z[0]) * (a[2] - a[0]), (z[2] - z[0]) * (a[1] - a[0])
+    rounding = 1e-9 * max(map(abs, z)) * max(map(abs, a))
+    return abs(one - other) <= 1e-3 * (abs(one) + abs(other)) + rounding
 
 
 def _line(z: Floats, a: Floats) -> tuple[float, float] | None:
