@@ -72,13 +72,14 @@ def leaks(head: Batch, roles: Roles) -> list[Leak]:
 
 def _correlations(x: Floats, y: Floats) -> Floats:
     """Return the correlation of each column of x with each of y, 0 where one does not vary."""
-    parts = []
+    centred, norms = [], []
     for values in (x, y):
-        centred = values - values.mean(axis=0)
-        norm = np.sqrt((centred**2).sum(axis=0))
-        constant = norm <= 1e-12 * np.sqrt((values**2).sum(axis=0))
-        parts.append(np.where(constant, 0.0, centred / np.where(norm > 0, norm, 1.0)))
-    correlations: Floats = parts[0].T @ parts[1]
+        rest = values - values.mean(axis=0)
+        norm = np.sqrt(np.einsum("ij,ij->j", rest, rest))
+        constant = norm <= 1e-12 * np.sqrt(np.einsum("ij,ij->j", values, values))
+        centred.append(rest)
+        norms.append(np.where(constant, np.inf, norm))
+    correlations: Floats = (centred[0].T @ centred[1]) / np.outer(*norms)
     return correlations
 
 

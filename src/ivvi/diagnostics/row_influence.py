@@ -64,9 +64,14 @@ def _has_outlier(estimate: Estimate, moments: Moments, rows: Batch) -> bool:
     """Return whether a residual is as far off as that of a deciding row: a cheap look first."""
     varying, R = moments.design.varying, estimate.residual_map
     constant = np.delete(R, varying, axis=1).sum(axis=1)
-    e = moments.design.rows(rows) @ R[:, varying].T + constant
-    apart = np.sort(np.abs(e - np.median(e, axis=0)), axis=0)
-    return bool((apart[-1] > np.maximum(FAR * np.median(apart, axis=0), BEYOND * apart[-2])).any())
+    e = R[:, varying] @ moments.design.rows(rows).T + constant[:, None]  # (d_y, n)
+    apart = np.abs(e - np.median(e, axis=1, keepdims=True))
+    each, furthest = np.arange(len(e)), np.argmax(apart, axis=1)
+    first = apart[each, furthest]
+    apart[each, furthest] = 0.0
+    alone = first > BEYOND * apart.max(axis=1)
+    apart[each, furthest] = first
+    return bool((first[alone] > FAR * np.median(apart[alone], axis=1)).any())
 
 
 def alike_within(

@@ -36,8 +36,9 @@ Progress = Callable[[int], None]
 """Called with the number of rows just read."""
 BATCH_BYTES = 10 << 20
 """Default size of a batch: near the processor's cache, large enough for BLAS."""
-HEAD_ROWS = 1 << 16
-"""First rows of a log by which features, samples and warnings are chosen."""
+HEAD_ROWS, HEAD_BYTES, HEAD_LEAST = 1 << 16, 16 << 20, 1 << 13
+"""First rows of a log by which features, samples and warnings are chosen: at most so many, and of
+a wide log as many as take so much memory, but no fewer than the last."""
 
 
 class Log:
@@ -256,10 +257,17 @@ class Log:
         """Read all transitions at once; for logs that fit in memory."""
         return concatenate(list(self.batches(episodes=episodes)))
 
-    def head(self, rows: int = HEAD_ROWS, *, episodes: bool = False) -> Batch:
+    @property
+    def head_rows(self) -> int:
+        """How many of the first rows features, samples and warnings are chosen by."""
+        within = HEAD_BYTES // (8 * max(len(self.roles.numeric), 1))
+        return max(HEAD_LEAST, min(HEAD_ROWS, within))
+
+    def head(self, rows: int | None = None, *, episodes: bool = False) -> Batch:
         """Return the first transitions, about `rows` of them (feature maps look at these)."""
-        if self._first and rows == HEAD_ROWS and episodes:
+        if self._first and rows is None and episodes:
             return concatenate(self._first)
+        rows = self.head_rows if rows is None else rows
         taken: list[Batch] = []
         for batch in self.watched(None).batches(episodes=episodes):
             taken.append(batch)
@@ -372,7 +380,7 @@ class Pass:
     def _keep(self, head: list[Batch], batch: Batch) -> None:
         """Keep one of the first batches; with enough of them, note where they end."""
         head.append(batch)
-        if sum(map(len, head)) >= HEAD_ROWS:
+        if sum(map(len, head)) >= self._log.head_rows:
             self._log._after_first, self._head = self.position, None
 
     def __iter__(self) -> Iterator[Batch]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from ivvi.logs.arrow import is_number
 from ivvi.logs.batch import Batch, Floats
@@ -139,7 +140,7 @@ def missing_codes(head: Batch, roles: Roles) -> list[MissingCode]:
     codes: list[MissingCode] = []
     for name, values in _columns(head, roles).items():
         distinct, counts = np.unique(values, return_counts=True)
-        usual = np.isin(distinct, CODES) & (counts >= FEWEST)
+        usual = _are_codes(distinct) & (counts >= FEWEST)
         codes += _far(name, distinct, counts, usual)
         if not codes or codes[-1].column != name:
             outer = np.zeros(len(distinct), dtype=bool)
@@ -169,19 +170,41 @@ def _far(
 def _columns(head: Batch, roles: Roles) -> Mapping[str, Floats]:
     """Return the columns of numbers that may hold a code, as the user has them, each once."""
     coded = {name for c in roles.categories for name in c.names} | set(roles.terminal)
-    pairs = [
-        *zip(roles.state, head.x.T, strict=True),
-        *zip(roles.action, head.a.T, strict=True),
-        *zip(roles.instrument, head.z.T, strict=True),
-        *zip(roles.outputs, head.y.T, strict=True),
-    ]
     derived = {f"next_{name}" for name in roles.predicted} if roles.derived else set()
-    looked_at = {name: v for name, v in pairs if name not in coded | derived}
-    return {name: v for name, v in looked_at.items() if _ends_often(v)}
+    parts = [
+        (roles.state, head.x),
+        (roles.action, head.a),
+        (roles.instrument, head.z),
+        (roles.outputs, head.y),
+    ]
+    columns: dict[str, Floats] = {}
+    for names, part in parts:
+        for name, values, odd in zip(names, part.T, _odd_ends(part), strict=True):
+            if odd and name not in coded | derived:
+                columns[name] = values
+    return columns
 
 
-def _ends_often(values: Floats) -> bool:
-    """Whether the lowest or the highest value comes again: a code is one of them."""
-    return len(values) >= FEWEST and any(
-        np.count_nonzero(values == end) >= FEWEST for end in (values.min(), values.max())
-    )
+def _odd_ends(V: Floats) -> NDArray[np.bool_]:
+    """Return in which columns of V (n, d) an end may be a code, (d,): a cheap look first.
+
+    A code is the lowest or the highest value. It comes again, and is a usual one or far from
+    all values in between.
+    """
+    if len(V) < FEWEST:
+        return np.zeros(V.shape[1], dtype=bool)
+    low, high = V.min(axis=0), V.max(axis=0)
+    is_low, is_high = low == V, high == V
+    often = np.maximum(np.count_nonzero(is_low, axis=0), np.count_nonzero(is_high, axis=0))
+    above = np.where(is_low, np.inf, V).min(axis=0)
+    below = np.where(is_high, -np.inf, V).max(axis=0)
+    far = np.maximum(above - low, high - below) >= FAR_ANY * (below - above)
+    return np.asarray((often >= FEWEST) & (far | np.isin(low, CODES) | np.isin(high, CODES)))
+
+
+def _are_codes(distinct: Floats) -> NDArray[np.bool_]:
+    """Return which of some values in increasing order are usual codes."""
+    places = np.minimum(np.searchsorted(distinct, CODES), len(distinct) - 1)
+    codes = np.zeros(len(distinct), dtype=bool)
+    codes[places[distinct[places] == CODES]] = True
+    return codes

@@ -93,14 +93,16 @@ def holding(phi: FeatureMap, d_x: int, d_a: int, head: Batch | None) -> NDArray[
     Each action is changed in turn to that of another row of `head`, or of random ones.
     """
     x, a = _probes(d_x, d_a, head)
+    shifts = [max(shift, 1) for shift in (1, len(a) // 3, len(a) // 2)]
+    x, a, order = np.tile(x, (3, 1)), np.tile(a, (3, 1)), np.arange(len(a))
+    rolled = np.concatenate([np.roll(order, shift) for shift in shifts])
     before = _values(phi, x, a)
     features = np.zeros((d_a, before.shape[1]), dtype=bool)
     for j in range(d_a):
-        for shift in (1, len(a) // 3, len(a) // 2):
-            other = a.copy()
-            other[:, j] = np.roll(a[:, j], max(shift, 1))
-            after = _values(phi, x, other)
-            features[j] |= ~np.all((before == after) | (np.isnan(before) & np.isnan(after)), axis=0)
+        other = a.copy()
+        other[:, j] = a[rolled, j]
+        after = _values(phi, x, other)
+        features[j] = ~np.all((before == after) | (np.isnan(before) & np.isnan(after)), axis=0)
     return features
 
 

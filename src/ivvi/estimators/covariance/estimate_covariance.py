@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ivvi.errors import DataError
 from ivvi.estimators.covariance.clusters import check_clusters, effective_clusters
-from ivvi.estimators.covariance.covariance import Covariance, sandwich
+from ivvi.estimators.covariance.covariance import Covariance, homoskedastic, sandwich
 from ivvi.estimators.covariance.cr2 import bell_mccaffrey
 from ivvi.estimators.covariance.score_rows import Score
 from ivvi.estimators.covariance.scores import Scored, worth_joining
@@ -58,9 +58,7 @@ def with_errors(
     corrected = debias or (lost > 0 and errors.requested.debiased is None)
     factor = n / (n - d_phi - lost) if corrected else 1.0
     if scored is None:
-        W_cov = estimate.W_cov
-        joint = None if W_cov.joint is None else factor * W_cov.joint
-        covariance = Covariance("unadjusted", factor * W_cov.blocks, joint, debiased=debias)
+        covariance = replace(_scaled(estimate, factor), debiased=debias)
     else:
         clusters = _named_clusters(errors, scored)
         n_fitted = d_phi if debiased else None
@@ -78,6 +76,15 @@ def with_errors(
             covariance = covariance.plus(estimate.taken)
     noise_cov = factor * estimate.noise_cov
     return replace(estimate, noise_cov=noise_cov, covariance=covariance, lost=lost)
+
+
+def _scaled(estimate: Estimate, factor: float) -> Covariance:
+    """Return `factor` times the unadjusted covariance of W, and no second copy of it."""
+    measured = estimate.covariance
+    if measured is None:
+        return homoskedastic(factor * estimate.noise_cov, estimate.bread)
+    joint = None if measured.joint is None else factor * measured.joint
+    return Covariance("unadjusted", factor * measured.blocks, joint)
 
 
 def counted(errors: Resolved, estimate: Estimate) -> Resolved:
