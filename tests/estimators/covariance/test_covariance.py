@@ -196,7 +196,8 @@ def test_batches_and_chunks_change_nothing(choice, monkeypatch):
     errors = CHOICES[choice][0] if choice != "hac" else StandardErrors("hac", bandwidth=30)
     whole = ivvi.estimate(log, se=errors)
     monkeypatch.setattr("ivvi.logs.log.BATCH_BYTES", 1)  # 1,024 rows
-    monkeypatch.setattr("ivvi.estimators.covariance.score_rows.CHUNK_BYTES", 1)  # 256 rows
+    for size in ("CACHE_BYTES", "LARGEST_CHUNK"):
+        monkeypatch.setattr(f"ivvi.estimators.covariance.score_rows.{size}", 1)  # 256 rows
     parts = ivvi.estimate(log, se=errors)
     np.testing.assert_allclose(
         parts.estimate.covariance.joint, whole.estimate.covariance.joint, rtol=1e-8

@@ -357,7 +357,7 @@ def worth_pairing(groups: Sequence[Group], rank: int) -> bool:
 
     Timed for 1 to 40 residuals and 1 to 100 coordinates.
     """
-    return 2 * sum(len(members(group)) ** 2 for group in groups) > rank
+    return 5 * sum(len(members(group)) ** 2 for group in groups) > 2 * rank
 
 
 class PairSums:

@@ -28,8 +28,11 @@ from ivvi.logs import Batch, Log, Roles
 from ivvi.moments import Moments, few_threads
 from ivvi.moments.welford import Ints
 
-CHUNK_BYTES = 1 << 21
-"""Size of the scores that are formed at once: about what the processor's cache holds."""
+CACHE_BYTES, LARGEST_CHUNK = 1 << 19, 1 << 21
+"""Sizes of the scores that are formed at once: with their products these fill the processor's
+cache, or, where that would be few rows, overflow it a little."""
+FEW_ROWS, FEWEST_ROWS = 1024, 256
+"""Rows of a chunk that are few for a product of matrices, and the fewest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +258,8 @@ class _Rows:
         sizes = [size for one in scores for size in (len(one.R), one.space.rank)]
         self._bounds = np.cumsum([0, *sizes]).tolist()
         widest = max(one.width for one in scores)
-        self._chunk = max(256, CHUNK_BYTES // (8 * max(widest, 1)))
+        fitting, largest = (size // (8 * max(widest, 1)) for size in (CACHE_BYTES, LARGEST_CHUNK))
+        self._chunk = max(fitting, min(largest, FEW_ROWS), FEWEST_ROWS)
         self._centred = np.ones((len(varying) + 1, self._chunk))  # the last row stays one
 
     def chunks(self, batch: Batch) -> Iterator[tuple[slice | Ints, list[tuple[Floats, Floats]]]]:
