@@ -121,7 +121,7 @@ class Unplanned:
 
     rule: Rule
 
-    def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> Rule:
+    def solve(self, problem: Problem, *, seed: int = 0) -> Rule:
         """Return the rule."""
         return self.rule
 
