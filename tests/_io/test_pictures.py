@@ -1,9 +1,15 @@
 """Results draw themselves: a figure, a file where asked for, and what a notebook shows."""
 
+import numpy as np
 import pytest
 
 import ivvi
+from ivvi._io.plotting import IV, LS, MUTED
 from ivvi.errors import InputError
+from ivvi.planning.comparison import Bound, Comparison, Entry
+from ivvi.sequence.check_result import Check, plot_checks
+from ivvi.sequence.cluster_tests import LargestContrast, Range
+from ivvi.weak_iv.confidence_sets import ConfidenceSet
 
 PNG = b"\x89PNG"
 
@@ -64,3 +70,46 @@ def test_an_evil_column_name_does_nothing():
     rows = {evil: [1.0, 2.0, 4.0], "a": [0.0, 1.0, 5.0], "z": [1.0, 0.0, 2.0], "y": [1.0, 2.0, 0.0]}
     log = ivvi.read_logs(rows, state=[evil], action="a", instrument="z", next_state="y")
     assert "<script>" not in log._repr_html_()
+
+
+def test_a_picture_of_checks_has_a_p_value_for_each():
+    """What fails comes first and is red; a tiny p is an arrow, and what is not asked has none."""
+    tests = [LargestContrast(Range(value, "nothing")) for value in (5.0, 0.5)]
+    checks = (
+        Check("fine", tests[1], 0.01),
+        Check("none", None, 0.01),
+        Check("bad", tests[0], 0.01),
+    )
+    ax = plot_checks(checks, None, force=False).axes[0]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["bad", "fine", "none"]
+    bad, fine, line = ax.lines
+    assert (bad.get_marker(), bad.get_color(), *bad.get_xdata()) == ("<", LS, 1e-4)
+    assert (fine.get_marker(), fine.get_color(), *fine.get_ydata()) == ("o", IV, 2)
+    assert fine.get_xdata()[0] == pytest.approx(tests[1].p_value)
+    assert line.get_xdata()[0] == 0.01
+    assert ax.get_title("left") == "1 of 2 checks fail"
+
+
+def test_a_picture_of_a_confidence_set_shows_its_ends():
+    """A finite end is a bar where it is; an infinite one an arrow at the edge."""
+    found = ConfidenceSet("effect of a on y", ((-np.inf, -0.5), (1.2, np.inf)), 0.95, "ar")
+    ax = found.plot().axes[0]
+    marks = [(m.get_marker(), m.get_xdata()[0]) for m in ax.lines if len(m.get_xdata()) == 1]
+    assert [mark for mark, _ in marks] == ["<", "|", "|", ">"]
+    assert [x for mark, x in marks if mark == "|"] == [-0.5, 1.2]
+    assert "weak" in ax.get_title("left").replace("\n", " ")
+    empty = ConfidenceSet("effect of a on y", (), 0.95, "ar").plot().axes[0]
+    assert len(empty.lines) == 1  # zero alone
+
+
+def test_a_picture_of_a_comparison_shows_what_each_earns():
+    """Values with two standard errors, the chosen one blue, and the bound."""
+    entries = (Entry("mpc", 3.0, 0.1, 0, 0, False, 1), Entry("nothing", 1.0, 0.2, 2, 0.1, True, 0))
+    bound = Bound(3.5, 0.1, 0.5, 0.1, "how")
+    ax = Comparison(entries, "mpc", 96, 10, bound=bound).plot().axes[0]
+    names = [label.get_text() for label in ax.get_yticklabels()]
+    assert names == ["mpc", "nothing (no plan)"]
+    bar, point, other, _, line = ax.lines
+    np.testing.assert_allclose(bar.get_xdata(), [2.8, 3.2])
+    assert (point.get_xdata()[0], point.get_color(), other.get_color()) == (3.0, IV, MUTED)
+    assert line.get_xdata()[0] == 3.5

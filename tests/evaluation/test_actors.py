@@ -10,8 +10,10 @@ import pytest
 import ivvi
 from ivvi.evaluation.model_draws import ModelDraws
 from ivvi.evaluation.source import Source
-from ivvi.evaluation.stacked_policies import BehaviourActor, BehaviourRows
+from ivvi.evaluation.stacked_policies import BehaviourActor
 from ivvi.planning.behaviour_policy import BehaviourPolicy
+from ivvi.planning.problem import Problem
+from ivvi.planning.simple_rules import UsualRule
 
 
 def test_the_simulated_behaviour_is_the_simulators(simulator, simulated):
@@ -29,7 +31,7 @@ def test_the_simulated_behaviour_is_the_simulators(simulator, simulated):
 
 def acts_of_behaviour(behaviour, steps, *, episodes=3000):
     """Let the behaviour act in state zero for some steps; returns (steps, episodes, d_a)."""
-    actor, rows = BehaviourActor(behaviour.features), BehaviourRows.of(behaviour)
+    actor, rows = BehaviourActor(behaviour.features), behaviour.rows
     none = np.zeros((1, 1, 0))
     models = ModelDraws(
         none,
@@ -83,3 +85,31 @@ def test_discrete_habits_keep_their_probabilities():
     assert set(np.unique(done)) == {0.0, 1.0}
     # 0.3 of the simulator: the errors of 2,000 rows in 200 episodes and of 3,000 draws
     assert done.mean() == pytest.approx(0.3, abs=5 * np.hypot(0.018, 0.0085))
+
+
+def test_the_usual_level_of_a_category_is_the_likeliest():
+    """Levels b and c are done 45% of the time each, a 10%: a is next to the means of b and c."""
+    rng = np.random.default_rng(0)
+    x, z, w = rng.normal(size=(3, 4000))
+    u = rng.uniform(size=4000)
+    b, c = 0.47 + 0.1 * np.tanh(z), 0.43 + 0.05 * np.tanh(w)
+    level = np.where(u < b, "b", np.where(u < b + c, "c", "a"))
+    rows = {"x0": x, "a0": level, "z0": z, "z1": w}
+    rows["next_x0"] = 0.5 * x + (level == "b") - (level == "c") + rng.normal(size=4000)
+    model = ivvi.estimate(rows).model
+    problem = Problem.of(model, "quadratic:weight=1", None, horizon=5)
+    with jax.enable_x64(True):
+        done, _ = UsualRule.of(problem).act(jnp.zeros((1, 1)), 0, ())
+    assert model.decode_actions(np.asarray(done))["a0"] == ["b"]
+
+
+def test_what_is_usual_is_the_mean_of_what_is_drawn():
+    """With the instrument in between, and without it where psi is linear in it."""
+    fit = small_fit(np.random.default_rng(0), by_episode=False, binary=False)
+    through_z, alone = Source.of(fit).behaviour, BehaviourPolicy.of(fit.model)
+    with jax.enable_x64(True):
+        usual, direct = (np.asarray(b.usual(jnp.zeros((1, 1))))[0, 0] for b in (through_z, alone))
+    drawn = acts_of_behaviour(through_z, 1)[0, :, 0]
+    error = np.sqrt(2 / 2000 + 2 / 3000)  # a = z + noise has the variance 2
+    assert drawn.mean() == pytest.approx(usual, abs=5 * error)
+    assert direct == pytest.approx(usual, abs=1e-9)

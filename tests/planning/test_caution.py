@@ -11,7 +11,7 @@ import pytest
 import ivvi
 from helpers import run
 from ivvi.errors import InputError
-from ivvi.planning.behaviour_policy import Support, Usual
+from ivvi.planning.behaviour_policy import BehaviourPolicy, Support
 from ivvi.planning.cautious import SCENARIOS, STEPS, directions, scenarios
 from ivvi.planning.simple_rules import fall_back
 
@@ -71,7 +71,7 @@ def test_where_the_log_is_unsure_caution_does_what_was_usual(fit):
     unsure = ivvi.plan(vague(fit.model, 1000.0), REWARD, (-1, 1), **settings)
     x = fit.model.states[::100]
     with jax.enable_x64(True):
-        usual = np.asarray(Usual.of(fit.model)(jnp.asarray(x)))
+        usual = np.asarray(BehaviourPolicy.of(fit.model).usual(jnp.asarray(x)))
     np.testing.assert_allclose(unsure(x), usual, atol=1e-9)
 
 
@@ -82,7 +82,7 @@ def test_caution_leaves_alone_the_direction_that_is_not_known(fit):
     policy = ivvi.plan(model, REWARD, (-1, 1), horizon=20, **settings)
     x = np.array([[8.0, 8.0], [-8.0, -8.0]])
     with jax.enable_x64(True):
-        usual = np.asarray(Usual.of(model)(jnp.asarray(x)))
+        usual = np.asarray(BehaviourPolicy.of(model).usual(jnp.asarray(x)))
     acted = policy(x)
     np.testing.assert_allclose(acted[:, 0], [1.0, -1.0], atol=0.05)
     np.testing.assert_allclose(acted[:, 1], usual[:, 1], atol=0.05)
@@ -151,7 +151,7 @@ def test_outside_the_log_what_was_usual_is_done(fit, plain):
     with jax.enable_x64(True):
         inside = np.asarray(support.outside(jnp.asarray(model.states), jnp.asarray(model.acted)))
         far = jnp.full((1, 2), 100.0)
-        usual = np.asarray(Usual.of(model)(far))
+        usual = np.asarray(BehaviourPolicy.of(model).usual(far))
         assert bool(support.outside(far, jnp.zeros((1, 2)))[0])
     assert inside.mean() == pytest.approx(0.05, abs=0.002)
     policy = ivvi.plan(

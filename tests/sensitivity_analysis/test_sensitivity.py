@@ -27,7 +27,7 @@ class Push:
     kind = "push"
     effect: float = 0.0
 
-    def solve(self, problem, *, seed=0, progress=None):
+    def solve(self, problem, *, seed=0):
         return Push(float(problem.model.W[0, 2]))
 
     def begin(self, n):

@@ -27,7 +27,7 @@ from ivvi.evaluation.stacked_policies import Actor
 from ivvi.features.blocks import Array
 from ivvi.fitting import Fit, estimate
 from ivvi.planning import MPC, Problem
-from ivvi.planning.behaviour_policy import Usual
+from ivvi.planning.behaviour_policy import BehaviourFeatures, BehaviourPolicy, BehaviourRows
 from ivvi.planning.cautious import SCENARIOS, CautiousRule, directions, scenarios
 from ivvi.planning.simple_rules import UsualRule
 from ivvi.simulators import ConfoundedEnv, linear_world
@@ -49,7 +49,7 @@ class LogDraws(NamedTuple):
     drawn: Array
     towards: Array
     slopes: Array
-    range: Array
+    rows: BehaviourRows
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,11 @@ class CautiousActor(Actor):
     def rule(self, parameters: LogDraws) -> CautiousRule:
         """Return the rule for what one log gave."""
         problem = self.make(parameters.drawn[0])
-        usual = Usual(problem.model.phi, parameters.slopes, parameters.range)
+        features = BehaviourFeatures.of(problem.model, None)
+        none = np.zeros((0, 0))
+        behaviour = BehaviourPolicy(features, parameters.slopes, none, *parameters.rows)
         inner = MPC(lookahead=1).solve(problem)
-        fallback = UsualRule(problem, usual)
+        fallback = UsualRule(problem, behaviour)
         return CautiousRule(
             problem, inner, self.caution, parameters.drawn, parameters.towards, fallback
         )
@@ -149,8 +151,10 @@ def _fit(env: ConfoundedEnv, seed: int) -> Fit:
 def _log_draws(fit: Fit) -> LogDraws:
     model = fit.model
     drawn = scenarios(model, SCENARIOS, np.random.default_rng(0))
-    usual = Usual.of(model)
-    return LogDraws(drawn, directions(model, drawn), usual.slopes, usual.range)
+    behaviour = BehaviourPolicy.of(model)
+    if behaviour is None:
+        raise ValueError("the fit holds no rows of the log")
+    return LogDraws(drawn, directions(model, drawn), behaviour.action_weights, behaviour.rows)
 
 
 def _true_value(truth: Problem, planner: CautiousActor, parameters: LogDraws) -> float:

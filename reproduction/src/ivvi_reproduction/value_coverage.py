@@ -24,7 +24,7 @@ from ivvi.evaluation.model_draws import estimated_model, repeated
 from ivvi.evaluation.rollout import Episodes, Task, returns
 from ivvi.evaluation.rollout_design import RolloutDesign
 from ivvi.evaluation.source import Source
-from ivvi.evaluation.stacked_policies import BehaviourActor, BehaviourRows, Planned
+from ivvi.evaluation.stacked_policies import BehaviourActor, Planned
 from ivvi.evaluation.value_estimator import ValueEstimator
 from ivvi.features.design import build_design
 from ivvi.fitting import Fit, estimate
@@ -190,7 +190,7 @@ def _amounts(
         raise ValueError("a log has rows")
     actors = {
         "policy": (setup.planner, fit.W),
-        "behaviour": (BehaviourActor(behaviour.features), BehaviourRows.of(behaviour)),
+        "behaviour": (BehaviourActor(behaviour.features), behaviour.rows),
     }
     values = estimator.values(actors, estimator.first_returns(actors))
     return {"value": values["policy"], "gain": gains_of(values)["behaviour"]}

@@ -55,10 +55,17 @@ def finished(figure: Any, path: str | os.PathLike[str] | None, *, force: bool) -
 
 
 def draw_intervals(
-    ax: Any, names: Sequence[str], rows: Sequence[tuple[float, float, float]], colour: str
+    ax: Any,
+    names: Sequence[str],
+    rows: Sequence[tuple[float, float, float]],
+    colours: str | Sequence[str],
 ) -> None:
-    """Draw estimates with their intervals (estimate, low, high), the first one at the top."""
-    for y, (estimate, low, high) in zip(range(len(rows), 0, -1), rows, strict=True):
+    """Draw estimates with their intervals (estimate, low, high), the first one at the top.
+
+    One colour, or one for each.
+    """
+    each = [colours] * len(rows) if isinstance(colours, str) else colours
+    for y, colour, (estimate, low, high) in zip(range(len(rows), 0, -1), each, rows, strict=True):
         ax.plot([low, high], [y, y], color=colour, lw=2)
         ax.plot(estimate, y, "o", color=colour, ms=6)
     ax.set_yticks(range(len(names), 0, -1), names)

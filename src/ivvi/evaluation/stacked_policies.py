@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from ivvi.dynamics.next_state_distribution import Category
 from ivvi.dynamics.rollout import Decision
 from ivvi.evaluation.model_draws import ModelDraws
 from ivvi.features.blocks import Array
 from ivvi.planning import Planner
-from ivvi.planning.behaviour_policy import BehaviourFeatures, BehaviourPolicy
+from ivvi.planning.behaviour_policy import BehaviourFeatures, BehaviourPolicy, BehaviourRows
 
 Acting = tuple[Any, Any]
 """An actor, or a function of states, and its parameters."""
@@ -88,21 +86,6 @@ class OneAction(Actor):
         return jnp.broadcast_to(parameters, (*x.shape[:2], len(parameters))), memory
 
 
-class BehaviourRows(NamedTuple):
-    """Rows of the log that a `BehaviourPolicy` draws from, and the range of the actions."""
-
-    eta: np.ndarray
-    zeta: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    levels: np.ndarray
-
-    @classmethod
-    def of(cls, behaviour: BehaviourPolicy) -> BehaviourRows:
-        """Return what of a behaviour policy is the same in every model."""
-        return cls(behaviour.eta, behaviour.zeta, behaviour.low, behaviour.high, behaviour.levels)
-
-
 @dataclass(frozen=True)
 class BehaviourActor(Actor):
     """The log's own policy without the confounder, with each world's G and C.
@@ -133,13 +116,8 @@ class BehaviourActor(Actor):
             memory = jnp.where(h == 0, drawn, memory)
         else:
             memory = row
-        mean = jnp.einsum(
-            "bnp,bap->bna", self._psi(models, parameters, x, memory), models.action_weights
-        )
-        a = jnp.clip(mean + jnp.asarray(parameters.eta)[row], parameters.low, parameters.high)
         u = _each(jax.random.uniform, for_level, (len(parameters.low),))
-        a = _on_levels(a, mean, u, jnp.asarray(parameters.levels))
-        return _one_of_each(a, mean, u, self.features.exclusive), memory
+        return self._policy(models, parameters).draw(x, row, memory, u), memory
 
     def pushed(
         self, models: ModelDraws, parameters: BehaviourRows, x: Array, memory: Array
@@ -147,18 +125,13 @@ class BehaviourActor(Actor):
         """Return the direct effect of the instrument that was drawn."""
         if self.features.psi is None or models.direct.shape[-1] == 0:
             return 0.0
-        return jnp.einsum("bnp,byp->bny", self._psi(models, parameters, x, memory), models.direct)
+        psi = self._policy(models, parameters).psi(x, memory)
+        return jnp.einsum("bnp,byp->bny", psi, models.direct)
 
-    def _psi(self, models: ModelDraws, parameters: BehaviourRows, x: Array, row: Array) -> Array:
-        """Return psi(x, z), (B, n, d_psi), for the instruments of these rows."""
-        F = self.features.f(x, x)
-        if self.features.psi is None:
-            return F
-        z = (
-            jnp.einsum("bnf,bzf->bnz", F, models.instrument_weights)
-            + jnp.asarray(parameters.zeta)[row]
-        )
-        return self.features.psi(x, z)
+    def _policy(self, models: ModelDraws, parameters: BehaviourRows) -> BehaviourPolicy:
+        """Return the behaviour policy of each model."""
+        weights = models.action_weights, models.instrument_weights
+        return BehaviourPolicy(self.features, *weights, *parameters)
 
 
 @dataclass(frozen=True)
@@ -181,25 +154,3 @@ class Planned:
 def _each(draw: Callable[..., Array], keys: Array, *settings: Any) -> Array:
     """Call a function of one key for keys (B, n)."""
     return jax.vmap(jax.vmap(lambda key: draw(key, *settings)))(keys)
-
-
-def _one_of_each(a: Array, mean: Array, u: Array, exclusive: tuple[tuple[int, ...], ...]) -> Array:
-    """Draw one level of each category; its indicators' means are the probabilities."""
-    for columns in exclusive:
-        category = Category(columns)
-        p = jnp.cumsum(category.probabilities(mean), axis=-1)[..., :-1]
-        level = (u[..., columns[0], None] > p).sum(axis=-1)
-        place = np.eye(a.shape[-1])[list(columns)]
-        a = a * (1.0 - place.sum(axis=0)) + jnp.asarray(category.levels)[level] @ place
-    return a
-
-
-def _on_levels(a: Array, mean: Array, u: Array, levels: Array) -> Array:
-    """Round discrete coordinates up or down at random, so that their mean is kept."""
-    target = jnp.clip(mean, levels[:, 0], levels[:, -1])
-    below = jnp.sum(levels <= target[..., None], axis=-1) - 1
-    at = jnp.arange(levels.shape[0])
-    low = levels[at, jnp.clip(below, 0, levels.shape[1] - 1)]
-    high = levels[at, jnp.clip(below + 1, 0, levels.shape[1] - 1)]
-    share = jnp.where(high > low, (target - low) / jnp.where(high > low, high - low, 1.0), 0.0)
-    return jnp.where(jnp.isnan(levels[:, 0]), a, jnp.where(u < share, high, low))

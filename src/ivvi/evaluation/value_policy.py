@@ -19,7 +19,7 @@ from ivvi.evaluation.model_draws import drawing_method
 from ivvi.evaluation.observed_return import Gap, from_log, from_moments, gap_of
 from ivvi.evaluation.rollout_design import RolloutDesign
 from ivvi.evaluation.source import Source
-from ivvi.evaluation.stacked_policies import Acting, BehaviourActor, BehaviourRows, Fixed, OneAction
+from ivvi.evaluation.stacked_policies import Acting, BehaviourActor, Fixed, OneAction
 from ivvi.evaluation.survival import end_curves
 from ivvi.evaluation.valuation import Valuation
 from ivvi.evaluation.value_estimator import ValueEstimator
@@ -284,7 +284,7 @@ def _acting_by_word(who: str, source: Source, problem: Problem, planner: Any) ->
                 "the behaviour policy is unknown: this model was fitted from moments and "
                 "holds no rows of the log; name other rivals, such as zero (against=, --against)"
             )
-        return BehaviourActor(source.behaviour.features), BehaviourRows.of(source.behaviour)
+        return BehaviourActor(source.behaviour.features), source.behaviour.rows
     if who == "least-squares":
         return Fixed.of(_least_squares(source, problem, planner))
     raise InputError(f"unknown policy {who!r}{hint(who, RIVALS)}")

@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -58,13 +57,11 @@ class Auto:
         if not (np.isfinite(self.budget) and self.budget > 0):
             raise InputError(f"the budget is {self.budget:g} seconds; expected a number above 0")
 
-    def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> Rule:
+    def solve(self, problem: Problem, *, seed: int = 0) -> Rule:
         """Return the rule that earns most."""
-        return self.compare(problem, seed=seed, progress=progress)[0]
+        return self.compare(problem, seed=seed)[0]
 
-    def compare(
-        self, problem: Problem, *, seed: int = 0, progress: Any = None
-    ) -> tuple[Rule, Comparison]:
+    def compare(self, problem: Problem, *, seed: int = 0) -> tuple[Rule, Comparison]:
         """Return the rule that earns most, and the table it was chosen from."""
         contest = Contest(problem, Trials.of(problem, seed))
         contest.enter_rivals(seed)
@@ -73,7 +70,7 @@ class Auto:
             if time.process_time() > ends:
                 contest.skipped[name] = f"the budget of {self.budget:g} s was used up"
                 continue
-            contest.enter_planner(name, planner, seed, progress)
+            contest.enter_planner(name, planner, seed)
         return contest.result()
 
 
@@ -106,11 +103,11 @@ class Contest:
         if simple:
             self.simple.append(name)
 
-    def enter_planner(self, name: str, planner: Planner, seed: int, progress: Any) -> None:
+    def enter_planner(self, name: str, planner: Planner, seed: int) -> None:
         """Plan and run; a planner that cannot be used is listed with the reason."""
         begun = time.process_time()
         try:
-            rule = planner.solve(self.problem, seed=seed, progress=progress)
+            rule = planner.solve(self.problem, seed=seed)
         except InputError as error:
             self.skipped[name] = str(error)
             return

@@ -1,62 +1,31 @@
-"""The behaviour policy estimated from the log: its mean action, its support, and the full policy.
+"""The behaviour policy estimated from the log: its usual action, its draws, and its support.
 
     z = C f(x) + zeta      a = G psi(x, z) + eta
 
 with f the features of psi that look at the state alone. In the log eta is correlated with the
 hidden confounder that also moves the next state, which makes the actions look better than they are.
 Here zeta and eta are drawn at random from rows of the log: the same behaviour, without the
-confounder. `Usual` is its mean action in a state, `Support` the region where the log has rows.
+confounder. Its usual action in a state is E[a | x], of a category the most probable level.
+`Support` is the region where the log has rows.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ivvi._io.result import Compact
 from ivvi.dynamics.model import Dynamics
-from ivvi.errors import InputError
+from ivvi.dynamics.next_state_distribution import Category
 from ivvi.features.blocks import Array, Power
 from ivvi.features.design import Design
 from ivvi.features.feature_map import FeatureMap, state_features
 from ivvi.moments import Moments, compress
 from ivvi.planning.allowed_actions import exclusive_actions
-
-
-@dataclass(frozen=True, eq=False)
-class Usual:
-    """b(x) = E[a | x], linear in the features of phi that look at the state alone.
-
-    Attributes
-    ----------
-    phi
-        Feature map of the model.
-    slopes
-        Coefficients, (d_a, d_f).
-    range
-        Lowest and highest action of the log, (2, d_a).
-    """
-
-    phi: FeatureMap
-    slopes: Array
-    range: Array
-
-    @classmethod
-    def of(cls, model: Dynamics) -> Usual:
-        """Regress the actions of the model's sample of the log on the states."""
-        if len(model.acted) == 0:
-            raise InputError(
-                "caution needs rows of the log, and this model holds none; fit it from a log"
-            )
-        F = state_features(model.phi)(model.states, model.states)
-        ends = np.array([model.acted.min(axis=0), model.acted.max(axis=0)])
-        return cls(model.phi, slopes_of(F, model.acted), ends)
-
-    def __call__(self, x: Array) -> Array:
-        """Return actions (n, d_a) for states (n, d_x)."""
-        return jnp.clip(state_features(self.phi)(x, x) @ self.slopes.T, *self.range)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,14 +116,15 @@ class BehaviourFeatures:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BehaviourPolicy(Compact):
-    """Behaviour fitted to a log.
+    """Behaviour fitted to a log: what is usual in a state (`usual`), and draws of it (`draw`).
 
     Attributes
     ----------
     features
         Features.
     action_weights, instrument_weights
-        Coefficients of a, (d_a, d_psi), and of z, (d_z, d_f).
+        Coefficients of a, (d_a, d_psi), and of z, (d_z, d_f); with a first axis for the models of
+        a stack, whose states are (B, n, d_x).
     eta, zeta
         Residuals of a, (m, d_a), and of z, (m, d_z), in the same rows of the log.
     low, high
@@ -174,7 +144,7 @@ class BehaviourPolicy(Compact):
     levels: np.ndarray
 
     @classmethod
-    def of(cls, model: Dynamics, moments: Moments | None) -> BehaviourPolicy | None:
+    def of(cls, model: Dynamics, moments: Moments | None = None) -> BehaviourPolicy | None:
         """Fit the behaviour policy; None where no rows of the log are at hand."""
         if len(model.acted) == 0:
             return None
@@ -194,6 +164,58 @@ class BehaviourPolicy(Compact):
             *bounds,
             _levels(a),
         )
+
+    @property
+    def rows(self) -> BehaviourRows:
+        """What is the same in every model of a stack."""
+        return BehaviourRows(self.eta, self.zeta, self.low, self.high, self.levels)
+
+    def usual(self, x: Array) -> Array:
+        """Return E[a | x] within the log's range, (n, d_a); of categories the likeliest level."""
+        if self.features.psi is None:
+            mean = self._mean(self.features.f(x, x))
+        else:
+            every = jnp.arange(len(self.zeta))
+            mean = self._mean(jax.lax.map(lambda row: self.psi(x, row), every).mean(axis=0))
+        a = jnp.clip(mean, self.low, self.high)
+        for columns in self.features.exclusive:
+            a = _put(a, columns, jnp.argmax(Category(columns).probabilities(mean), axis=-1))
+        return a
+
+    def draw(self, x: Array, row: Array, z_row: Array, u: Array) -> Array:
+        """Return what is done in states x (..., d_x), (..., d_a).
+
+        `row` (...) is the row of the log whose eta is taken, `z_row` that of the instrument, and
+        u (..., d_a) are uniform numbers that choose the levels of discrete actions.
+        """
+        mean = self._mean(self.psi(x, z_row))
+        a = jnp.clip(mean + jnp.asarray(self.eta)[row], self.low, self.high)
+        a = _on_levels(a, mean, u, jnp.asarray(self.levels))
+        for columns in self.features.exclusive:
+            p = jnp.cumsum(Category(columns).probabilities(mean), axis=-1)[..., :-1]
+            a = _put(a, columns, (u[..., columns[0], None] > p).sum(axis=-1))
+        return a
+
+    def psi(self, x: Array, row: Array) -> Array:
+        """Return psi(x, z), (..., d_psi), with the instruments that rows of the log draw."""
+        F = self.features.f(x, x)
+        if self.features.psi is None:
+            return F
+        z = jnp.einsum("...nf,...zf->...nz", F, jnp.asarray(self.instrument_weights))
+        return self.features.psi(x, z + jnp.asarray(self.zeta)[row])
+
+    def _mean(self, psi: Array) -> Array:
+        return jnp.einsum("...np,...ap->...na", psi, jnp.asarray(self.action_weights))
+
+
+class BehaviourRows(NamedTuple):
+    """Rows of the log that a `BehaviourPolicy` draws from, and the range of the actions."""
+
+    eta: np.ndarray
+    zeta: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    levels: np.ndarray
 
 
 def coefficients(
@@ -217,3 +239,21 @@ def _levels(a: np.ndarray) -> np.ndarray:
         if len(values) <= MOST_LEVELS:
             levels[j] = np.append(values, [values[-1]] * (MOST_LEVELS - len(values)))
     return levels
+
+
+def _put(a: Array, columns: tuple[int, ...], level: Array) -> Array:
+    """Return actions (..., d_a) whose indicators in these columns are those of a level (...)."""
+    place = np.eye(a.shape[-1])[list(columns)]
+    kept = a * (1.0 - place.sum(axis=0))
+    return kept + jnp.asarray(Category(columns).levels)[level] @ place
+
+
+def _on_levels(a: Array, mean: Array, u: Array, levels: Array) -> Array:
+    """Round discrete coordinates up or down at random, so that their mean is kept."""
+    target = jnp.clip(mean, levels[:, 0], levels[:, -1])
+    below = jnp.sum(levels <= target[..., None], axis=-1) - 1
+    at = jnp.arange(levels.shape[0])
+    low = levels[at, jnp.clip(below, 0, levels.shape[1] - 1)]
+    high = levels[at, jnp.clip(below + 1, 0, levels.shape[1] - 1)]
+    share = jnp.where(high > low, (target - low) / jnp.where(high > low, high - low, 1.0), 0.0)
+    return jnp.where(jnp.isnan(levels[:, 0]), a, jnp.where(u < share, high, low))

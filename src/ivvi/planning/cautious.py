@@ -87,7 +87,7 @@ class Cautious:
         if self.abstain is not None and not 0 < self.abstain <= 1:
             raise InputError(f"abstain is {self.abstain:g}; expected a share in (0, 1]")
 
-    def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> CautiousRule:
+    def solve(self, problem: Problem, *, seed: int = 0) -> CautiousRule:
         """Plan, then prepare the draws of W and the directions of action."""
         model = problem.model
         if len(model.acted) == 0:
@@ -96,7 +96,7 @@ class Cautious:
             )
         drawn = scenarios(model, SCENARIOS, np.random.default_rng(seed))
         fallback = make_fallback(self.fallback, problem, drawn, self.caution)
-        inner = self.planner.solve(problem, seed=seed, progress=progress)
+        inner = self.planner.solve(problem, seed=seed)
         support = None if self.abstain is None else Support.of(model, self.abstain)
         towards = directions(model, drawn)
         parts = (self.caution, drawn, towards, fallback, support, self.abstain)

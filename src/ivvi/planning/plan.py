@@ -16,6 +16,7 @@ from ivvi.planning.auto import Contest
 from ivvi.planning.comparison import Comparison, Trials
 from ivvi.planning.policy import Policy
 from ivvi.planning.problem import Rule
+from ivvi.planning.steps_done import Progress, telling
 
 PLANNERS: dict[str, type[Any]] = {
     "auto": Auto,
@@ -63,7 +64,7 @@ def plan(  # noqa: PLR0913
     instrument: Mapping[str, Any] | None = None,
     compare: bool = True,
     seed: int = 0,
-    progress: Any = None,
+    progress: Progress | None = None,
 ) -> Policy:
     """Plan in estimated dynamics.
 
@@ -111,6 +112,8 @@ def plan(  # noqa: PLR0913
         Whether a plan whose method is forced also meets rivals that need no plan, in the model.
     seed
         Seed of planners that draw at random, and of the episodes in which plans are compared.
+    progress
+        Called with the number of steps that a planner has just done.
 
     Examples
     --------
@@ -136,7 +139,8 @@ def plan(  # noqa: PLR0913
         instrument=instrument,
     )
     logger.info("planning %d steps with %s in %s", problem.horizon, planner, problem.actions)
-    rule, comparison = _planned(problem, planner, seed, progress, compare=compare)
+    with telling(progress):
+        rule, comparison = _planned(problem, planner, seed, compare=compare)
     beyond = action_doubts(dynamics, problem.actions)
     doubts = () if comparison is None else comparison.doubts
     for text in (*beyond, *weakness(problem), *doubts):
@@ -168,12 +172,12 @@ def weakness(problem: Problem) -> tuple[str, ...]:
 
 
 def _planned(
-    problem: Problem, planner: Planner, seed: int, progress: Any, *, compare: bool
+    problem: Problem, planner: Planner, seed: int, *, compare: bool
 ) -> tuple[Rule, Comparison | None]:
     """Plan, and compare the plan with rivals that need none."""
     if isinstance(planner, Auto):
-        return planner.compare(problem, seed=seed, progress=progress)
-    rule = planner.solve(problem, seed=seed, progress=progress)
+        return planner.compare(problem, seed=seed)
+    rule = planner.solve(problem, seed=seed)
     if not compare or not (len(problem.model.starts) or len(problem.model.states)):
         return rule, None
     contest = Contest(problem, Trials.of(problem, seed, FORCED))

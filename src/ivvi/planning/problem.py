@@ -333,8 +333,8 @@ class Rule(Protocol):
 class Planner(Protocol):
     """A planner: a frozen value that turns a problem into a rule."""
 
-    def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> Rule:
-        """Plan; `progress` is called with the number of iterations just done."""
+    def solve(self, problem: Problem, *, seed: int = 0) -> Rule:
+        """Plan; `planning.steps_done` is told of the steps."""
         ...
 
 

@@ -24,7 +24,7 @@ from ivvi.dynamics.rollout import run_episodes
 from ivvi.errors import FileError, InputError
 from ivvi.features.blocks import Array
 from ivvi.features.custom_block import import_path, import_saved
-from ivvi.planning.behaviour_policy import Usual
+from ivvi.planning.behaviour_policy import BehaviourPolicy
 from ivvi.planning.problem import Problem, Rule
 
 MOST_HELD = 64
@@ -83,23 +83,28 @@ class UsualRule(Compact):
 
     kind: ClassVar[str] = "usual"
     problem: Problem
-    usual: Usual
+    behaviour: BehaviourPolicy
 
     @classmethod
     def of(cls, problem: Problem) -> UsualRule:
-        """Regress the actions of the model's sample of the log on the states."""
-        return cls(problem, Usual.of(problem.model))
+        """Fit the behaviour policy to the model's sample of the log."""
+        behaviour = BehaviourPolicy.of(problem.model)
+        if behaviour is None:
+            raise InputError(
+                "what was usual needs rows of the log, and this model holds none; fit it from a log"
+            )
+        return cls(problem, behaviour)
 
     @classmethod
     def from_parts(
         cls, problem: Problem, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
     ) -> UsualRule:
-        """Make the rule again from `parts`."""
-        return cls(problem, Usual(problem.model.phi, arrays["slopes"], arrays["range"]))
+        """Make the rule again from the rows of the log that the problem's model holds."""
+        return cls.of(problem)
 
     def parts(self) -> Saved:
-        """Return the regression."""
-        return {}, {"slopes": np.asarray(self.usual.slopes), "range": np.asarray(self.usual.range)}
+        """Return nothing: the model holds the rows."""
+        return {}, {}
 
     def begin(self, n: int) -> Any:
         """Return the empty state: the rule is stateless."""
@@ -107,7 +112,7 @@ class UsualRule(Compact):
 
     def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
         """Return the usual action of every state."""
-        return self.problem.actions.nearest(self.usual(x)), memory
+        return self.problem.actions.nearest(self.behaviour.usual(x)), memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +121,7 @@ class Unplanned:
 
     rule: Rule
 
-    def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> Rule:
+    def solve(self, problem: Problem, *, seed: int = 0) -> Rule:
         """Return the rule."""
         return self.rule
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +22,7 @@ from ivvi.logs import Calendar, Counts, Log, Roles, read_logs
 from ivvi.logs.log import Progress
 from ivvi.moments import GroupSums, Moments, compute_moments, few_threads
 from ivvi.moments.compression import restrict
-from ivvi.sequence.check_result import Check, check_brief, ranked
+from ivvi.sequence.check_result import Check, check_brief, plot_checks, ranked
 from ivvi.sequence.lag_tests import CHECKS, FEWEST_BLOCKS, calendar_stability, stability
 from ivvi.sequence.lagged_moments import Scores, SequenceMoments, compute_sequence_moments
 from ivvi.sequence.residual_tests import past_rows, varying_effects
@@ -122,6 +123,14 @@ class SequenceChecks(TableResult):
             }
             for check in self.checks
         ]
+
+    def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
+        """Draw the p-value of each check, what fails first; `path` saves it.
+
+        Checks that fail are red, those that are significant and too small to matter grey; a check
+        that the log does not allow has no point. An arrow stands for p below 1e-4.
+        """
+        return plot_checks(self.checks, path, force=force)
 
     def summary(self) -> str:
         """Return three plain sentences, then the checks, what fails first, with their tests."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ivvi._io.plotting import IV, LS, MUTED, check_figure, finished, new_figure
 from ivvi._io.result import Brief
 from ivvi.sequence.cluster_tests import LargestContrast
 
 ABOUT_Z = ("balance", "placebo", "serial dependence of z")
 """First words of the checks about the instrument; the others are about W."""
+
+LEAST_DRAWN = 1e-4
+"""Smaller p-values are drawn as arrows here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,35 @@ def check_brief(checks: Sequence[Check]) -> Brief:
 def ranked(checks: Sequence[Check]) -> list[Check]:
     """Return the checks that fail, those that pass and those that do not apply, by p-value."""
     return sorted(checks, key=_rank)
+
+
+def plot_checks(
+    checks: Sequence[Check], path: str | os.PathLike[str] | None, *, force: bool
+) -> Any:
+    """Draw the p-values of checks on a log scale, what fails first, and the level that counts."""
+    check_figure(path, force=force)
+    first_to_last = ranked(checks)
+    figure = new_figure(6.5, 1.4 + 0.3 * len(checks))
+    ax = figure.add_subplot()
+    ax.set_yticks(range(len(checks), 0, -1), [check.name for check in first_to_last])
+    ax.set_ylim(0.3, len(checks) + 0.7)
+    ax.set_xscale("log")
+    ax.set_xlim(LEAST_DRAWN / 1.5, 1.5)
+    for y, check in zip(range(len(checks), 0, -1), first_to_last, strict=True):
+        if check.test is None:
+            ax.text(1.0, y, "not asked", color=MUTED, fontsize=8, ha="right", va="center")
+            continue
+        p, mark = check.test.p_value, "o" if check.test.p_value >= LEAST_DRAWN else "<"
+        colour = LS if check.passed is False else IV if p >= check.level else MUTED
+        ax.plot(max(p, LEAST_DRAWN), y, mark, color=colour, ms=6)
+    for level in {check.level for check in checks}:
+        ax.axvline(level, color=LS, ls="--", lw=1.2)
+    ax.set(xlabel="p-value; only those left of the line speak against the log")
+    asked = [check.passed for check in checks if check.test is not None]
+    title = f"{asked.count(False)} of {len(asked)} checks fail"
+    ax.set_title(title, loc="left", fontsize=10)
+    ax.spines[["top", "right"]].set_visible(False)
+    return finished(figure, path, force=force)
 
 
 def _rank(check: Check) -> tuple[int, float]:

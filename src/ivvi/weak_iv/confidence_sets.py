@@ -14,12 +14,15 @@ quadratic inequality in theta is left.
 from __future__ import annotations
 
 import math
+import os
+import textwrap
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 
+from ivvi._io.plotting import IV, MUTED, check_figure, finished, new_figure
 from ivvi._io.result import Records, TableResult
 from ivvi.diagnostics.distributions import check_level, chi2_tails, f_quantile, solve_decreasing
 from ivvi.errors import DataError
@@ -112,6 +115,30 @@ class ConfidenceSet(TableResult):
         """Return the intervals, one row each, ascending; none where the set is empty."""
         about = {"effect": self.label, "level": self.level, "method": self.method, "se": self.se}
         return [{**about, "low": low, "high": high} for low, high in self.intervals]
+
+    def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
+        """Draw the set on a line with zero; arrows go on without end; `path` saves it."""
+        check_figure(path, force=force)
+        ends = [end for pair in self.intervals for end in pair if math.isfinite(end)]
+        room = 0.25 * (max([0.0, *ends]) - min([0.0, *ends])) or 1.0
+        left, right = min([0.0, *ends]) - room, max([0.0, *ends]) + room
+        figure = new_figure(6.5, 1.9)
+        ax = figure.add_subplot()
+        for low, high in self.intervals:
+            ax.plot(
+                [max(low, left), min(high, right)], [0, 0], color=IV, lw=4, solid_capstyle="butt"
+            )
+            for end, mark in ((low, "<"), (high, ">")):
+                at = min(max(end, left), right)
+                ax.plot(at, 0, "|" if math.isfinite(end) else mark, color=IV, ms=12, mew=2)
+        ax.axvline(0, color=MUTED, lw=0.8)
+        ax.set_xlim(left - 0.1 * room, right + 0.1 * room)
+        ax.set_yticks([])
+        ax.set(xlabel=self.label)
+        head = f"{100 * self.level:g}% {TITLES[self.method]} set ({self.se})"
+        ax.set_title(textwrap.fill(f"{head}: {self.verdict}", 85), loc="left", fontsize=9)
+        ax.spines[["top", "right", "left"]].set_visible(False)
+        return finished(figure, path, force=force)
 
     @property
     def null(self) -> str:

@@ -47,6 +47,9 @@ def test_progress_is_told_of_every_step(simulator_model):
         compare=False,
     )
     assert told == [1] * 4  # V_1 to V_4; V_5 is 0, and V_0 is computed where it is asked for
+    reward = "quadratic:weight=1"
+    plan(simulator_model, reward, (-1, 1), horizon=5, method="value-iteration", compare=False)
+    assert told == [1] * 4  # a later plan tells nobody
 
 
 @pytest.mark.parametrize(

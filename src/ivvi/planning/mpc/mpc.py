@@ -76,7 +76,7 @@ class MPC:
         if not 0 <= self.temperature < np.inf:
             raise InputError(f"temperature is {self.temperature}; expected a number of at least 0")
 
-    def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> MPCRule:
+    def solve(self, problem: Problem, *, seed: int = 0) -> MPCRule:
         """Return the rule; nearly all its work is done when it acts."""
         if self.temperature and len(problem.actions.discrete):
             raise InputError(

@@ -21,6 +21,7 @@ from ivvi.planning.problem import Template
 from ivvi.planning.quadrature import uses_step
 from ivvi.planning.spede.features import Spectral
 from ivvi.planning.spede.greedy import Greedy
+from ivvi.planning.steps_done import step_done
 
 NEWTON_STEPS = 3
 ALWAYS_ANEW, LONGEST_HOLD = 10, 16
@@ -80,7 +81,6 @@ class Backward:
     """
 
     greedy: Greedy
-    progress: Callable[[int], None] | None = None
 
     def run(self, x: np.ndarray, features: Spectral, ridge: float) -> IterationResult:
         """Plan on states x (n, d_x)."""
@@ -110,8 +110,7 @@ class Backward:
                     np.array(weights), np.asarray(a), np.inf, tuple(improved[:-1]), True
                 )
             weights.append(regression.fit(v))
-            if self.progress:
-                self.progress(1)
+            step_done()
             change = (v - before).std() if problem.terminal is None else np.abs(v - before).max()
             if moved < SETTLED and change <= CONVERGED * spreads[-1] and not timed:
                 break

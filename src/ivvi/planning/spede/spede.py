@@ -102,7 +102,7 @@ class SPEDE:
             if value is not None and not 0 < value < math.inf:
                 raise InputError(f"SPEDE was given {name}={value}; expected a number above 0")
 
-    def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> SPEDERule:
+    def solve(self, problem: Problem, *, seed: int = 0) -> SPEDERule:
         """Plan three times over: a pilot, the choice of the features, the plan itself."""
         if problem.model.ends:
             raise InputError(
@@ -111,7 +111,7 @@ class SPEDE:
         rng = np.random.default_rng(seed)
         problem = believed(problem)
         greedy = Greedy(problem, self.starts, seed)
-        backward = Backward(greedy, progress)
+        backward = Backward(greedy)
         with jax.enable_x64(True):
             x = first_states(greedy, self.states or STATES, rng)
             usual = Spectral.draw(x, problem.model.next_cov, PILOT.features, PILOT.bandwidth, rng)

@@ -12,6 +12,7 @@ from ivvi.errors import InputError, PlanningWarning
 from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
 from ivvi.planning.quadrature import uses_step
+from ivvi.planning.steps_done import step_done
 
 STEADY = 1e-11
 """Spread of V_h - V_h+1 over the states, relative to V, below which it is a constant."""
@@ -25,7 +26,6 @@ def backward(
     fit: Callable[[np.ndarray], np.ndarray],
     problem: Problem,
     n: int,
-    progress: Any = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the coefficients (K, p) of the last K steps, and the shifts (H,) of all.
 
@@ -41,8 +41,7 @@ def backward(
         values = _checked(np.asarray(backup(coefficients[-1], steps - count)), count)
         coefficients.append(fit(values))
         _check_memory(coefficients, steps)
-        if progress is not None:
-            progress(1)
+        step_done()
         low, high = _bounds(values - before, problem)
         before = values
         if high - low <= STEADY * _size(values) and not uses_step(problem):
@@ -59,7 +58,6 @@ def fixed_point(
     problem: Problem,
     n: int,
     tolerance: float,
-    progress: Any = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the coefficients (1, p) at rest, and no shift (1,).
 
@@ -71,8 +69,7 @@ def fixed_point(
     c, before = fit(np.zeros(n)), np.zeros(n)
     for count in range(1, MOST_STEPS + 1):
         values = _checked(np.asarray(backup(c, 0)), count)
-        if progress is not None:
-            progress(1)
+        step_done()
         low, high = _bounds(values - before, problem)
         if far * (high - low) / 2 <= tolerance * _size(values):
             return fit(values + far * (low + high) / 2)[None], np.zeros(1)

@@ -109,13 +109,13 @@ class ValueIteration:
         if not 0 < self.tolerance < 1:
             raise InputError(f"tolerance is {self.tolerance:g}; expected a number in (0, 1)")
 
-    def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> ValueRule:
-        """Plan; `progress` is called with 1 after every step."""
+    def solve(self, problem: Problem, *, seed: int = 0) -> ValueRule:
+        """Plan; every step is told (`planning.steps_done`)."""
         if self.stationary and (problem.discount == 1 or uses_step(problem)):
             what = "the discount is 1" if problem.discount == 1 else "the reward uses the step"
             raise InputError(f"a stationary plan is impossible because {what}; remove stationary")
         with jax.enable_x64(True):
-            return self._closed_form(problem) or self._iterated(problem, seed, progress)
+            return self._closed_form(problem) or self._iterated(problem, seed)
 
     def _closed_form(self, problem: Problem) -> ValueRule | None:
         if self.value not in ("auto", "quadratic", "unbounded"):
@@ -135,7 +135,7 @@ class ValueIteration:
         parts = Fitted.quadratic(d), coefficients, shifts, Noise.none(d)
         return ValueRule(problem, *parts, self.value)
 
-    def _iterated(self, problem: Problem, seed: int, progress: Any) -> ValueRule:
+    def _iterated(self, problem: Problem, seed: int) -> ValueRule:
         noise = Noise.of(
             problem.model.next_cov,
             self.integration,
@@ -156,9 +156,9 @@ class ValueIteration:
         )
         context = backup, fit, problem, len(points)
         if self.stationary:
-            coefficients, shifts = fixed_point(*context, self.tolerance, progress)
+            coefficients, shifts = fixed_point(*context, self.tolerance)
         else:
-            coefficients, shifts = backward(*context, progress)
+            coefficients, shifts = backward(*context)
         return ValueRule(problem, values, coefficients, shifts, of_reward, self.value)
 
     def _design(

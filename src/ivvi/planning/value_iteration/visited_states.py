@@ -12,7 +12,6 @@ values are fitted again there; the best round is kept.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import numpy as np
@@ -22,6 +21,7 @@ from ivvi.planning.comparison import Trials
 from ivvi.planning.problem import Problem, Rule, Template
 from ivvi.planning.quadrature import Noise, reward_noise
 from ivvi.planning.simple_rules import HeldRule
+from ivvi.planning.steps_done import step_done
 from ivvi.planning.value_iteration.fitted_values import Fitted
 from ivvi.planning.value_iteration.value_iteration import ValueRule, backup_of
 
@@ -63,7 +63,7 @@ class VisitedValue:
         """Return whether the problem has few enough states for a quadratic function."""
         return Fitted.quadratic(len(problem.model.state)).width <= MOST_WIDTH
 
-    def solve(self, problem: Problem, *, seed: int = 0, progress: Any = None) -> ValueRule:
+    def solve(self, problem: Problem, *, seed: int = 0) -> ValueRule:
         """Return the rule of the round that earns most in the model."""
         rule = HeldRule(problem.actions.middle) if self.first is None else self.first
         n = max(self.states, 3 * Fitted.quadratic(len(problem.model.state)).width)
@@ -78,8 +78,7 @@ class VisitedValue:
             if best is None or earned > most:
                 best, most = candidate, earned
             visited = np.concatenate([visited, states], axis=1)[:, -2 * n :]
-            if progress is not None:
-                progress(1)
+            step_done()
         return best  # type: ignore[return-value]
 
     def _round(self, problem: Problem, visited: np.ndarray, rng: np.random.Generator) -> ValueRule:
