@@ -259,6 +259,11 @@ def _cause(file: Path) -> str:
     if not any(line.strip() for line in lines):
         return "is empty; expected a line of names and rows"
     own = _delimiter(file)
+    if re.match(r"\ufeff?\"?sep=", lines[0], re.IGNORECASE):
+        return f"begins with {lines[0][:40]!r}, a line for spreadsheets; remove it"
+    lines = [
+        re.sub(r'"[^"]*"', '""', line) for line in lines
+    ]  # signs within quotes separate nothing
     for sign, words in SEPARATORS.items():
         counts = [line.count(sign) for line in lines[:2]]
         if sign != own and counts[0] and min(counts) == counts[0] and own not in lines[0]:
