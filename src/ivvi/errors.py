@@ -63,7 +63,9 @@ def check_seed(seed: int) -> None:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x1'?"`` for the closest known name, or nothing."""
-    match = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    listed = list(known)
+    same = [one for one in listed if one.strip().casefold() == name.strip().casefold()]
+    match = same or difflib.get_close_matches(name, listed, n=1, cutoff=0.6)
     return f"; did you mean {match[0]!r}?" if match else ""
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import ivvi
-from ivvi.errors import FileError, InputError
+from ivvi.errors import ColumnError, FileError, InputError
 from ivvi.logs import csv_files
 
 ROLES = {"state": "x", "action": "a", "instrument": "z", "episode": "id", "step": "t"}
@@ -116,3 +117,28 @@ def test_other_encodings_are_named(encoding: str, words: str, tmp_path: Path) ->
     for name, state in (("header.csv", "xé"), ("cells.csv", "x,ward")):
         with pytest.raises(InputError, match=words):
             ivvi.read_logs(str(tmp_path / name), **(ROLES | {"state": state}))
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("sep=,\nid,t,x\n1,0,2\n", "begins with 'sep=,', a line for spreadsheets; remove it"),
+        ("sep=;\nid;t;x\n1;0;2\n", "begins with 'sep=;', a line for spreadsheets; remove it"),
+    ],
+)
+def test_a_line_for_spreadsheets_is_named(tmp_path: Path, content: str, sentence: str) -> None:
+    (tmp_path / "log.csv").write_text(content)
+    with pytest.raises(FileError, match=re.escape(sentence)):
+        csv_files.CsvTable([tmp_path / "log.csv"], "log.csv")
+
+
+def test_a_decimal_comma_within_quotes_is_no_separator(tmp_path: Path) -> None:
+    """One column of quoted numbers has its name in the first line."""
+    (tmp_path / "log.csv").write_text('severity\n"3,5"\n"4,5"\n')
+    assert csv_files.CsvTable([tmp_path / "log.csv"], "log.csv").schema.names == ["severity"]
+
+
+def test_a_name_in_other_letters_is_suggested(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("PATIENT,SEVERITY,DOSE\n1,2,3\n")
+    with pytest.raises(ColumnError, match="did you mean 'SEVERITY'"):
+        ivvi.read_logs(tmp_path / "log.csv", state="severity", action="dose", instrument="dose")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
@@ -115,3 +116,25 @@ def test_a_time_with_a_zone_that_stands_twice_is_named(kind: str, tmp_path: Path
         InputError, match=r"episode 'p\d+' has step '2024-03-0\d 08:00:00\+00' twice"
     ):
         opened(source)
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+@pytest.mark.parametrize("kind", ["arrow", "parquet"])
+def test_an_hour_that_the_machines_clock_repeats_is_two_hours(
+    kind: str, unit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Times with a zone are moments, read alike wherever the program runs."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    start = dt.datetime(2024, 11, 3, 4, 30, tzinfo=dt.UTC)  # clocks go back at 6:00 UTC
+    times = [start + dt.timedelta(hours=t) for t in range(LENGTH)]
+    source = table(times, type=pa.timestamp(unit, "UTC"))
+    if kind == "parquet":
+        pq.write_table(source, tmp_path / "log.parquet")
+    log = opened(tmp_path / "log.parquet" if kind == "parquet" else source, every="1h")
+    assert is_in_order(log)
+
+
+def test_moments_with_fractions_of_a_second_in_a_csv_file_are_steps(tmp_path: Path) -> None:
+    """Arrow reads them as nanoseconds with a zone."""
+    pa.csv.write_csv(table(hours("%Y-%m-%dT%H:%M:%S.250Z")), tmp_path / "log.csv")
+    assert is_in_order(opened(tmp_path / "log.csv", every="1h"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -272,17 +272,55 @@ def check_keys(schema: pa.Schema, names: Sequence[str], label: str) -> None:
             raise ColumnError(f"column {name!r} of {label} holds {kind}; expected single values")
 
 
-def check_same_schema(
-    first: Any, expected: pa.Schema, file: Any, schema_of_file: pa.Schema
-) -> None:
-    """Refuse a file whose columns or their types are not those of the first."""
-    check_same_names(first, expected, file, schema_of_file)
-    for name in expected.names:
-        one, other = (plain_type(schema.field(name).type) for schema in (expected, schema_of_file))
-        if one != other:
+def widened(first: Any, schema: pa.Schema, file: Any, other: pa.Schema) -> pa.Schema:
+    """Return a schema of the first file that holds the rows of another, too.
+
+    Refuse a file with other columns, or one whose column has no type in common.
+    """
+    check_same_names(first, schema, file, other)
+    for i, name in enumerate(schema.names):
+        one, two = (plain_type(columns.field(name).type) for columns in (schema, other))
+        if one == two:
+            continue
+        if (both := _common(one, two)) is None:
             raise FileError(
-                f"column {name!r} is {other} in {file} but {one} in {first}; expected one type"
+                f"column {name!r} is {two} in {file} but {one} in {first}; expected one type"
             )
+        schema = schema.set(i, pa.field(name, both))
+    return schema
+
+
+def _common(one: pa.DataType, two: pa.DataType) -> pa.DataType | None:
+    """Return the type that holds the values of two others as they are, if there is one."""
+    kinds, types = (one, two), pa.types
+    if types.is_null(one) or types.is_null(two):
+        return two if types.is_null(one) else one
+    if all(types.is_integer(kind) for kind in kinds):
+        return None if pa.uint64() in kinds else pa.int64()
+    if all(types.is_integer(kind) or types.is_floating(kind) for kind in kinds):
+        return pa.float64()  # a whole number that it does not hold is refused by the cast
+    if all(types.is_string(kind) or types.is_large_string(kind) for kind in kinds):
+        return pa.large_string()
+    if all(types.is_timestamp(kind) for kind in kinds) and one.tz == two.tz:
+        return max(kinds, key=lambda kind: ("s", "ms", "us", "ns").index(kind.unit))
+    return None
+
+
+def cast_columns(rows: Any, kinds: Mapping[str, pa.DataType]) -> Any:
+    """Return a table or batch with some columns as another type."""
+    if not kinds:
+        return rows
+    columns = [
+        column.cast(kinds[name]) if name in kinds else column
+        for name, column in zip(rows.schema.names, rows.columns, strict=True)
+    ]
+    return type(rows).from_arrays(columns, rows.schema.names, metadata=rows.schema.metadata)
+
+
+def casts(schema: pa.Schema, wide: pa.Schema) -> dict[str, pa.DataType]:
+    """Return the columns of a file whose type is another in the log, with that type."""
+    kinds = {name: plain_type(wide.field(name).type) for name in wide.names if name in schema.names}
+    return {n: kind for n, kind in kinds.items() if plain_type(schema.field(n).type) != kind}
 
 
 def check_same_names(first: Any, expected: pa.Schema, file: Any, other: pa.Schema) -> None:

@@ -1,5 +1,8 @@
 """CSV files as a table: types by the first rows, ids as they are written, errors with their cause.
 
+A later row may not be of the type that the first suggest. This is a `LateTypeError`, which says
+of what type the column is: `ivvi.logs.opening` begins again with it.
+
 A number of twenty digits, or ``007`` beside ``7``, is an id: read as a number it would be taken for
 another. Such columns are text, and a role that needs numbers makes numbers of them again
 (`ivvi.logs.numeric_text`).
@@ -10,9 +13,10 @@ from __future__ import annotations
 import contextlib
 import copy
 import gzip
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -33,8 +37,42 @@ DIGITS = r"^\s*-?[0-9]+\s*$"
 SEPARATORS = {",": "commas", ";": "semicolons", "|": "bars", "\t": "tabs"}
 LOOKED_AT = 1 << 16
 """Bytes in which the cause of an error is looked for."""
+Opened = TypeVar("Opened")
 HEADER_WITHIN = 20
 """Lines among which the names of columns are looked for."""
+
+
+LATE = re.compile(
+    r"In CSV column #(\d+): (?:Row #\d+: )?CSV conversion error to ([^:]+): invalid value '(.*)'",
+    re.DOTALL,
+)
+"""What Arrow says of a cell that is not of the type of its column."""
+MOST_BEGINNINGS = 100
+"""How often a log is opened with the types of later rows, at most."""
+
+
+class LateTypeError(ColumnError):
+    """A cell is not of the type that the first rows of its column suggest."""
+
+    def __init__(self, message: str, column: str, kind: pa.DataType) -> None:
+        super().__init__(message)
+        self.column, self.kind = column, kind
+
+
+def with_late_types(opened: Callable[[Mapping[str, pa.DataType]], Opened]) -> Opened:
+    """Return what is opened with types of some columns, beginning again where a row is of another.
+
+    Only a file whose first rows mislead is read again.
+    """
+    types: dict[str, pa.DataType] = {}
+    for _ in range(MOST_BEGINNINGS):
+        try:
+            return opened(types)
+        except LateTypeError as error:
+            if types.get(error.column) == error.kind:
+                raise
+            types[error.column] = error.kind
+    return opened(types)
 
 
 class CsvTable:
@@ -83,6 +121,14 @@ class CsvTable:
         made.schema = _as_text(self.schema, texts)
         return made
 
+    def with_types(self, types: Mapping[str, pa.DataType]) -> CsvTable:
+        """Return the table with other types of some columns."""
+        made = copy.copy(self)
+        for name, kind in types.items():
+            at = made.schema.get_field_index(name)
+            made.schema = made.schema.set(at, pa.field(name, kind))
+        return made
+
     def _written(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield columns as text, of the first rows of all files."""
         rest = ID_BYTES
@@ -117,7 +163,25 @@ class CsvTable:
         except (pa.ArrowException, OSError) as error:
             if "conversion error to double" in str(error):
                 self._check_no_text(file, numeric)
+            if (late := LATE.search(str(error))) is not None:
+                raise self._late(file, int(late[1]), late[2], late[3]) from error
             raise FileError(f"{file} {_cause(file) or _unreadable(error)}") from error
+
+    def _late(self, file: Path, at: int, kind: str, text: str) -> LateTypeError:
+        """Say which cell is not of the type of its column, and of what type that is."""
+        name = _open_csv(file).schema.names[at]
+        types, row = {name: pa.string()}, 0
+        for block in _open_csv(file, include_columns=[name], column_types=types):
+            if text in (cells := block.column(name).to_pylist()):
+                row += cells.index(text)
+                break
+            row += block.num_rows
+        return LateTypeError(
+            f"column {name!r} of {file} holds {text!r} in data row {row} (from 0), and "
+            f"{'no values' if kind == 'null' else kind} before it; expected one type",
+            name,
+            _wider(kind, text),
+        )
 
     def _check_no_text(self, file: Path, numeric: Sequence[str]) -> None:
         """If a numeric column holds text, raise naming the column, the row and the text."""
@@ -195,6 +259,11 @@ def _cause(file: Path) -> str:
     if not any(line.strip() for line in lines):
         return "is empty; expected a line of names and rows"
     own = _delimiter(file)
+    if re.match(r"\ufeff?\"?sep=", lines[0], re.IGNORECASE):
+        return f"begins with {lines[0][:40]!r}, a line for spreadsheets; remove it"
+    lines = [
+        re.sub(r'"[^"]*"', '""', line) for line in lines
+    ]  # signs within quotes separate nothing
     for sign, words in SEPARATORS.items():
         counts = [line.count(sign) for line in lines[:2]]
         if sign != own and counts[0] and min(counts) == counts[0] and own not in lines[0]:
@@ -225,6 +294,14 @@ def _open_csv(file: Path, **options: Any) -> pa.csv.CSVStreamingReader:
         parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
         convert_options=pa.csv.ConvertOptions(strings_can_be_null=True, **options),
     )
+
+
+def _wider(kind: str, text: str) -> pa.DataType:
+    """Return a type for a column with a cell that is not of its type."""
+    if kind == "null" and re.match(WHOLE_AS_WRITTEN, text) and abs(int(text)) < EXACT:
+        return pa.int64()
+    number = kind in ("null", "int64") and is_number(text) and not re.match(DIGITS, text)
+    return pa.float64() if number else pa.string()
 
 
 def _widened(schema: pa.Schema, other: pa.Schema) -> pa.Schema:

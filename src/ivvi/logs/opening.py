@@ -11,10 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from ivvi.logs.column_conventions import SETTINGS, with_conventions, with_new_names, without_made
 from ivvi.logs.column_patterns import Columns, match_columns
-from ivvi.logs.csv_files import CsvTable
+from ivvi.logs.csv_files import CsvTable, with_late_types
 from ivvi.logs.derived_columns import LOO, Windowed, windowed
 from ivvi.logs.empty_ends import with_empty_ends
 from ivvi.logs.encoding import without_indicators
@@ -34,6 +35,7 @@ NUMERIC_ROLES = (
     *("state", "action", "instrument", "next_state", "context", "reward", "weight", "step"),
 )
 """Fields of a schema whose columns are numbers, or categories."""
+Types = Mapping[str, pa.DataType]
 BLANK = ("", " ")
 """Text that is no id."""
 
@@ -89,15 +91,20 @@ def read_logs(  # noqa: PLR0913
     named: dict[str, Any] = {"state": state, "action": action, "instrument": instrument, **others}
     named |= {"next_state": next_state, "episode": episode}
     named = {n: v if n in SETTINGS else _as_text(v) for n, v in named.items()}
-    table = _source_table(source, where, _words(named["episode"]), _words(named["instrument"]))
-    names = list(table.schema.names)
-    asked = Schema(**named | {n: named[n] or () for n in ("state", "action", "instrument")})
-    if formula is not None:
-        return _opened_by(formula, table, asked, where=where, drop_missing=drop_missing)
-    asked, renamed = with_new_names(asked, names)
-    names = [name for name in (*names, *renamed) if name not in renamed.values()]
-    schema = with_conventions(asked, names, [state is None, action is None, instrument is None])
-    return _opened(table, schema, renamed, where=where, drop_missing=drop_missing)
+    ids = _words(named["episode"]), _words(named["instrument"])
+
+    def opened(types: Types) -> Log:
+        table = _source_table(source, where, *ids, types)
+        names = list(table.schema.names)
+        asked = Schema(**named | {n: named[n] or () for n in ("state", "action", "instrument")})
+        if formula is not None:
+            return _opened_by(formula, table, asked, where=where, drop_missing=drop_missing)
+        asked, renamed = with_new_names(asked, names)
+        names = [name for name in (*names, *renamed) if name not in renamed.values()]
+        schema = with_conventions(asked, names, [state is None, action is None, instrument is None])
+        return _opened(table, schema, renamed, where=where, drop_missing=drop_missing)
+
+    return with_late_types(opened)
 
 
 def open_log(source: Any, formula: str | None = None) -> Log:
@@ -133,11 +140,16 @@ def _with_formula(log: Log, formula: str) -> Log:
 
 
 def _source_table(
-    source: Any, where: str | None, episode: Sequence[str], instrument: Sequence[str]
+    source: Any,
+    where: str | None,
+    episode: Sequence[str],
+    instrument: Sequence[str],
+    types: Types,
 ) -> BatchSource:
     """Return the rows of a source that pass the filter, all of them without one.
 
     The columns of episodes and those of ``loo:`` hold ids, which are kept as they are written.
+    `types` are those that later rows of a CSV file have shown.
     """
     table: BatchSource = open_minari(source) if is_minari(source) else open_table(source)
     if isinstance(table, CsvTable):
@@ -145,6 +157,7 @@ def _source_table(
         words = [*(episode or ["episode"]), *groups]
         named = [word if word in table.schema.names else word.split(":")[-1] for word in words]
         table = table.with_ids([name for name in named if table.schema.names.count(name) == 1])
+        table = table.with_types(types)
     return table if where is None else filtered(table, where)
 
 
@@ -243,7 +256,7 @@ def reopened(
     where = where or roles.where
     words: dict[str, Any] = {name: names for name, names in roles.asked}
     episode = words.get("episode") or roles.episode_parts or roles.episode
-    table = _source_table(source, where, _words(episode), _words(words.get("instrument")))
+    ids = _words(episode), _words(words.get("instrument"))
     renamed = dict(word.split(":", 1) for word in words.pop("renamed", ()))
     for name in ("reward", "step", "weight", "every", "date_format"):
         words[name] = words[name][0] if words.get(name) else None
@@ -256,7 +269,12 @@ def reopened(
         words |= {n: getattr(roles, n) for n in ("reward", "step", "weight", "weight_kind")}
         words["episode"] = roles.episode_parts or roles.episode
     schema = Schema(**words)
-    return _opened(table, schema, renamed, where=where, drop_missing=drop_missing, like=roles)
+
+    def opened(types: Types) -> Log:
+        table = _source_table(source, where, *ids, types)
+        return _opened(table, schema, renamed, where=where, drop_missing=drop_missing, like=roles)
+
+    return with_late_types(opened)
 
 
 def _in_words(

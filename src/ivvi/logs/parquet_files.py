@@ -18,7 +18,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ivvi.errors import FileError, InputError
-from ivvi.logs.arrow import check_numeric, check_same_schema, first_line, plain, skip_rows
+from ivvi.logs.arrow import (
+    cast_columns,
+    casts,
+    check_numeric,
+    first_line,
+    plain,
+    skip_rows,
+    widened,
+)
 
 SUFFIXES = (".parquet", ".pq")
 WHOLE_ROW_GROUP = 16 << 20
@@ -82,7 +90,10 @@ def is_parquet(file: Path) -> bool:
 
 
 class ParquetTable:
-    """One Parquet file, or several of one schema read one after the other.
+    """One Parquet file, or several with the same columns read one after the other.
+
+    A column that has one type in some files and another in others has one that holds both, and
+    `casts` says which columns of each file are changed to it.
 
     Where a `root` is given, the names of the folders below it (``year=2024``) are columns too:
     `partitions` has their schema, and `constants` their values for each file.
@@ -105,7 +116,8 @@ class ParquetTable:
         source = (self.schema.metadata or {}).get(SOURCE_KEY.encode(), b"").decode()
         self.label = f"{label}, {source}" if source else label
         for file, schema in zip(self.sources[1:], schemas[1:], strict=True):
-            check_same_schema(self.sources[0], self.schema, file, schema)
+            self.schema = widened(self.sources[0], self.schema, file, schema)
+        self.casts = [casts(schema, self.schema) for schema in schemas]
         self.partitions, self.constants = partition_columns(self.sources, root, self.schema.names)
         for field in self.partitions:
             self.schema = self.schema.append(field)
@@ -118,16 +130,17 @@ class ParquetTable:
         They begin at row `start`; row groups before it are not decoded.
         """
         check_numeric(self.schema, numeric, self.label)
-        for file, constants in zip(self.sources, self.constants, strict=True):
+        for file, constants, kinds in zip(self.sources, self.constants, self.casts, strict=True):
             with _opened_parquet(file) as parquet:
                 groups = range(parquet.num_row_groups)
-                yield from _decoded(parquet, groups, list(columns), size, constants, start)
+                for rows in _decoded(parquet, groups, list(columns), size, constants, start):
+                    yield cast_columns(rows, kinds)
                 start = max(0, start - parquet.metadata.num_rows)
 
     def pieces(self, rows: int) -> list[ParquetPiece]:
         """Cut the table between row groups into pieces of at least `rows` rows, in order."""
         pieces: list[ParquetPiece] = []
-        for file, constants in zip(self.sources, self.constants, strict=True):
+        for file, constants, kinds in zip(self.sources, self.constants, self.casts, strict=True):
             with _opened_parquet(file) as parquet:
                 about, count = parquet.metadata, parquet.num_row_groups
             first = have = 0
@@ -135,7 +148,7 @@ class ParquetTable:
                 have += about.row_group(group).num_rows
                 if have >= rows or group == count - 1:
                     piece = file.absolute(), range(first, group + 1), have, constants
-                    pieces.append(ParquetPiece(*piece, self))
+                    pieces.append(ParquetPiece(*piece, kinds, self))
                     first, have = group + 1, 0
         return pieces
 
@@ -151,11 +164,12 @@ class ParquetPiece:
         groups: range,
         rows: int,
         constants: dict[str, pa.Scalar],
+        kinds: dict[str, pa.DataType],
         whole: ParquetTable,
     ) -> None:
         self.source = source
         self.files: Sequence[Path] = [source] if isinstance(source, Path) else []
-        self.groups, self.constants = groups, constants
+        self.groups, self.constants, self.casts = groups, constants, kinds
         self.num_rows: int | None = rows
         self.label, self.schema = whole.label, whole.schema
 
@@ -165,7 +179,8 @@ class ParquetPiece:
         """Yield decoded rows."""
         check_numeric(self.schema, numeric, self.label)
         with _opened_parquet(self.source) as parquet:
-            yield from _decoded(parquet, self.groups, list(columns), size, self.constants)
+            for rows in _decoded(parquet, self.groups, list(columns), size, self.constants):
+                yield cast_columns(rows, self.casts)
 
 
 def partition_columns(

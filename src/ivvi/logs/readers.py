@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ivvi.errors import ColumnError, DataError, FileError, InputError
 from ivvi.logs import parquet_files
-from ivvi.logs.arrow import check_same_schema, first_line, plain
+from ivvi.logs.arrow import cast_columns, casts, first_line, plain, widened
 from ivvi.logs.csv_files import CsvTable
 from ivvi.logs.parquet_files import ParquetTable, find_remote, is_parquet
 from ivvi.logs.table import ArrowTable, BatchSource
@@ -151,9 +151,16 @@ def _read_arrow(files: Sequence[Path]) -> pa.Table:
             tables.append(plain(pa.ipc.open_file(pa.memory_map(str(file))).read_all()))
         except (pa.ArrowException, OSError) as error:
             raise FileError(f"{file} cannot be read as Arrow: {first_line(error)}") from error
+    return _concatenated(files, tables)
+
+
+def _concatenated(files: Sequence[Path], tables: Sequence[pa.Table]) -> pa.Table:
+    """Return the rows of several files with the same columns."""
+    schema = tables[0].schema
     for file, table in zip(files[1:], tables[1:], strict=True):
-        check_same_schema(files[0], tables[0].schema, file, table.schema)
-    return pa.concat_tables([table.select(tables[0].schema.names) for table in tables])
+        schema = widened(files[0], schema, file, table.schema)
+    alike = [cast_columns(table, casts(table.schema, schema)) for table in tables]
+    return pa.concat_tables([table.select(schema.names) for table in alike])
 
 
 def _read_by_pandas(files: Sequence[Path]) -> pa.Table:
@@ -175,8 +182,7 @@ def _read_by_pandas(files: Sequence[Path]) -> pa.Table:
             reason = first_line(error) if str(error).strip() else type(error).__name__
             raise FileError(f"{file} cannot be read as a Stata or SAS file: {reason}") from error
         tables.append(plain(_table_of_frame(frame)))
-        check_same_schema(files[0], tables[0].schema, file, tables[-1].schema)
-    return pa.concat_tables(tables).replace_schema_metadata(None)
+    return _concatenated(files, tables).replace_schema_metadata(None)
 
 
 def _table_of_arrays(arrays: Mapping[str, Any]) -> pa.Table:

@@ -157,7 +157,8 @@ def as_parquet(
     table: BatchSource, columns: Sequence[str], numeric: Sequence[str], folder: Path
 ) -> list[str]:
     """Return Parquet files that hold the table, writing one when it is elsewhere."""
-    if isinstance(table, ParquetTable) and table.files and not len(table.partitions):
+    as_stored = isinstance(table, ParquetTable) and not (len(table.partitions) or any(table.casts))
+    if isinstance(table, ParquetTable) and as_stored and table.files:
         return [str(file) for file in table.sources]
     spool = folder / "spool.parquet"
     writer: pq.ParquetWriter | None = None

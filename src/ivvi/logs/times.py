@@ -117,8 +117,9 @@ class StepTimes:
             return f"{name} / {UNITS_OF_A_DAY[kind.unit]!r}"  # Parquet has a number there
         if pa.types.is_duration(kind) or pa.types.is_time(kind):
             return f"epoch({name}) / 86400.0"
-        if pa.types.is_temporal(kind):
-            return f"epoch(CAST({name} AS TIMESTAMP)) / 86400.0"
+        if pa.types.is_temporal(kind):  # with a time zone: the moment, whatever this machine's is
+            zone = "TZ" if getattr(kind, "tz", None) else ""
+            return f"epoch(CAST({name} AS TIMESTAMP{zone})) / 86400.0"
         return f"CAST({name} AS DOUBLE)"
 
     @property
