@@ -19,11 +19,11 @@ from .fitting.estimating import diagnose, estimate, fit
 from .fitting.fit import Fit
 from .fitting.impulse_response.respond import respond
 from .fitting.saved_fit import load_fit
+from .fitting.saved_moments import Shard
 from .fitting.stream import Stream
 from .fitting.table import table
 from .fitting.updating import update
 from .logs import Log, Schema, read_logs
-from .moments.saved_moments import Shard
 from .planning.mpc.mpc import MPC
 from .planning.plan import plan
 from .planning.policy import Policy

@@ -12,7 +12,7 @@ from ivvi.diagnostics import cragg_donald, sargan, strength, wu_hausman
 from ivvi.errors import DataError, InputError
 from ivvi.estimators import Exact, LeastSquares, StandardErrors
 from ivvi.estimators.covariance.estimate_covariance import with_errors
-from ivvi.estimators.covariance.standard_errors import Resolved
+from ivvi.estimators.covariance.resolved_errors import Resolved
 from ivvi.estimators.whitening import whiten
 from ivvi.features.blocks import Constant, Power
 from ivvi.features.feature_map import FeatureMap

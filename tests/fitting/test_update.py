@@ -15,7 +15,7 @@ from ivvi import SGDA, estimate, load_fit, load_model, read_logs, update
 from ivvi._io.replacing import locked
 from ivvi.errors import InputError
 from ivvi.estimators import Exact
-from ivvi.moments.saved_moments import Shard
+from ivvi.fitting.saved_moments import Shard
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import pytest
 import ivvi
 from ivvi.categories import decode_rows, encode_rows
 from ivvi.errors import ColumnError, DataError, IdentificationError, IvviWarning
+from ivvi.fitting.saved_moments import open_like
 from ivvi.logs import read_logs
-from ivvi.moments.saved_moments import open_like
 
 ROLES = {"action": "drug", "instrument": "z", "episode": "patient", "step": "day"}
 

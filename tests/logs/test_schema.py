@@ -6,9 +6,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from ivvi.errors import ColumnError
+from ivvi.fitting.saved_moments import open_like
 from ivvi.logs import Schema, read_logs
 from ivvi.logs.column_conventions import with_new_names
-from ivvi.moments.saved_moments import open_like
 
 NAMES = ["episode", "step", "x0", "x1", "x2", "speed", "a0", "z0", "z1", "reward", "w", "next_x0"]
 

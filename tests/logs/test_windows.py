@@ -6,8 +6,8 @@ import pytest
 
 from ivvi.errors import InputError
 from ivvi.fitting import estimate
+from ivvi.fitting.saved_moments import open_like
 from ivvi.logs import read_logs
-from ivvi.moments.saved_moments import open_like
 
 RNG = np.random.default_rng(0)
 ROLES = {"state": "x", "action": "a", "instrument": "z", "episode": "id", "step": "date"}

@@ -9,7 +9,7 @@ import pytest
 import ivvi
 from helpers import assert_refused, run, write_table
 from ivvi.errors import DataError, InputError, IvviWarning
-from ivvi.moments.saved_moments import open_like
+from ivvi.fitting.saved_moments import open_like
 from ivvi.planning.comparison import Trials
 from ivvi.reporting.policy_sections import value_section
 

@@ -1,8 +1,10 @@
 """Work that is needed in several places is done once: folders read, weights solved, rules run."""
 
+import ast
 import importlib
 import shutil
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -135,3 +137,28 @@ def test_json_that_nobody_asked_for_is_not_made(tmp_path):
     emit_json(Refuses(), None, force=False)
     with pytest.raises(AssertionError, match="made for nothing"):
         emit_json(Refuses(), "-", force=False)
+
+
+def test_one_place_decides_clusters():
+    """No other module makes errors, changes their clusters, or asks which are usual."""
+    deciding = {"standard_errors.py", "resolved_errors.py", "schema.py"}
+    root = Path(ivvi.__file__).parent
+    found = [
+        f"{path.relative_to(root)}:{node.lineno}"
+        for path in root.rglob("*.py")
+        if path.name not in deciding
+        for node in ast.walk(ast.parse(path.read_text()))
+        if _decides_clusters(node)
+    ]
+    assert not found
+
+
+def _decides_clusters(node):
+    if isinstance(node, ast.Attribute):
+        return node.attr == "usual_clusters"
+    if not isinstance(node, ast.Call):
+        return False
+    name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+    first = ast.unparse(node.args[0]) if node.args else ""
+    changed = {keyword.arg for keyword in node.keywords} & {"clusters", "kind"}
+    return name == "Resolved" or (name == "replace" and "errors" in first and bool(changed))

@@ -63,7 +63,7 @@ def sensitivity(  # noqa: PLR0913
     """Find how invalid the instrument may be before the gain or the actions change."""
     from ivvi._io.plotting import check_figure
     from ivvi.fitting import load_fit
-    from ivvi.moments.saved_moments import open_like
+    from ivvi.fitting.saved_moments import open_like
     from ivvi.planning.saved_policy import load_policy
     from ivvi.sensitivity_analysis import sensitivity as analyse
 

@@ -38,8 +38,8 @@ def update(  # noqa: PLR0913
     from ivvi._io.files import checked_output
     from ivvi._io.replacing import locked
     from ivvi.fitting.saved_fit import load_fit_version
+    from ivvi.fitting.saved_moments import open_like
     from ivvi.fitting.updating import update as update_fit
-    from ivvi.moments.saved_moments import open_like
 
     target = model if out is None else out
     checked_output(target, force=force or out is None)

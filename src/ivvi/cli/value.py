@@ -85,7 +85,7 @@ def value(  # noqa: PLR0913
     from ivvi.evaluation.source import Source
     from ivvi.evaluation.value_policy import FIRST_DRAWS, default_rivals
     from ivvi.fitting import load_fit
-    from ivvi.moments.saved_moments import open_like
+    from ivvi.fitting.saved_moments import open_like
 
     check_json_target(json, force=force)
     fit = of_unit(load_fit(model, trust=trusted(trust)), unit)

@@ -10,8 +10,9 @@ import numpy as np
 from ivvi._io.checkpoint import Checkpoint
 from ivvi.errors import DataError, IdentificationError, InputError
 from ivvi.estimators.covariance.estimate_covariance import residual_score
+from ivvi.estimators.covariance.resolved_errors import Resolved
 from ivvi.estimators.covariance.scores import score
-from ivvi.estimators.covariance.standard_errors import Resolved, StandardErrors
+from ivvi.estimators.covariance.standard_errors import StandardErrors
 from ivvi.estimators.estimate import Estimate, Rows, dual, exactly_fitted, extension, with_weights
 from ivvi.estimators.least_squares import Exact
 from ivvi.estimators.whitening import Whitened, whiten
@@ -71,7 +72,7 @@ class GMM:
             return self.weight
         if log is None:
             raise InputError("GMM needs the rows of a log, not their moments alone")
-        return (self.weight or StandardErrors()).for_rows(log, moments)
+        return (self.weight or StandardErrors()).for_moments(moments, log)
 
 
 def reweighted(moments: Moments, first: Estimate, omega: Floats) -> Estimate:

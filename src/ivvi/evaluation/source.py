@@ -82,11 +82,13 @@ class Source:
 
     @property
     def clusters(self) -> tuple[str, ...]:
-        """The columns by which the fit's errors are clustered, where these are not the episodes."""
-        if self.fit is None:
-            return ()
-        columns = tuple(name for name, _ in self.fit.estimate.W_cov.clusters)
-        return columns if set(columns) - {self.fit.roles.episode} else ()
+        """The columns by which the fit's errors are clustered."""
+        return () if self.fit is None else tuple(dict(self.fit.estimate.W_cov.clusters))
+
+    @property
+    def grouped(self) -> bool:
+        """Whether the fit's errors are clustered by more than the episodes."""
+        return self.fit is not None and bool(set(self.clusters) - {self.fit.roles.episode})
 
     @property
     def freedom(self) -> float:
@@ -117,7 +119,7 @@ class Source:
     def resampled(self) -> bool:
         """Whether the moments hold the groups that are independent in the fit's errors."""
         episodes = None if self.moments is None else self.moments.episodes
-        return episodes is not None and self.clusters in ((), (episodes.by,))
+        return episodes is not None and (not self.grouped or self.clusters == (episodes.by,))
 
     @property
     def knows_least_squares(self) -> bool:

@@ -38,7 +38,7 @@ def value_notes(
 ) -> tuple[str, ...]:
     """Say how the intervals were made, and what they rest on."""
     notes = list(problem.doubts)
-    if source.clusters:
+    if source.grouped:
         descriptions = {"bootstrap": "clusters are resampled", "wild": "wild draws of clusters"}
         description = descriptions.get(method, "through its standard errors")
         columns = " and ".join(source.clusters)

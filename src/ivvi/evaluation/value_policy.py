@@ -222,13 +222,9 @@ def clustered_by(source: Any, cluster: str | tuple[str, ...], log: Log | None) -
     """Return a fit or saved model with errors clustered by other columns, read from its log."""
     requested = StandardErrors(cluster=cluster)
     own = Source.of(source)
-    if own.clusters == requested.columns:
+    rows = log is not None and own.moments is not None
+    if requested.are_those_of(own.clusters, rows=rows) or own.moments is None:
         return source
-    if log is None or own.moments is None:
-        raise InputError(
-            f"errors clustered by {' and '.join(requested.columns)} need the rows: pass the log "
-            "(log=, --log), or fit with those clusters"
-        )
     design = own.moments.design
     return estimate(log, design.phi, design.psi, method=own.method, se=requested, episodes=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,8 @@ import numpy as np
 from ivvi.diagnostics.first_stage import partial_out
 from ivvi.errors import InputError, hint
 from ivvi.estimators import Exact, StandardErrors
+from ivvi.estimators.covariance.resolved_errors import Resolved
 from ivvi.estimators.covariance.scores import holds_clusters
-from ivvi.estimators.covariance.standard_errors import Resolved
 from ivvi.estimators.covariance.step_dependence import step_dependence
 from ivvi.estimators.estimate import exactly_fitted
 from ivvi.features.design import build_design
@@ -19,7 +20,7 @@ from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting import Fit
 from ivvi.fitting.absorbing import AbsorbedTable
 from ivvi.fitting.saved_fit import is_saved_fit, load_fit
-from ivvi.logs import Counts, Log
+from ivvi.logs import Log
 from ivvi.logs.column_patterns import Columns
 from ivvi.logs.log import Progress
 from ivvi.logs.opening import open_log
@@ -175,10 +176,19 @@ class _Opened:
                 "absorb needs a log; a fit or moments have already absorbed their effects"
             )
         if isinstance(source, Moments):
-            return cls(source, log, _of_moments(source, requested, log))
-        if source.absorbed is not None or source.partialled is not None:
-            log = source.log  # whose rows are without the effects, or the controls
-        return cls(source.moments, log, _of_fit(source, requested, log))
+            moments, decide = source, partial(requested.for_moments, source)
+        else:
+            moments = source.moments
+            about = source.errors, moments, source.counts, source.roles
+            decide = partial(requested.for_fit, *about)
+            if source.absorbed is not None or source.partialled is not None:
+                log = source.log  # whose rows are without the effects, or the controls
+        try:
+            return cls(moments, log, decide(log))
+        except InputError as error:
+            if log is None:
+                raise _needs_rows(requested.kind) from error
+            raise
 
     @classmethod
     def of(
@@ -197,48 +207,12 @@ class _Opened:
             table = AbsorbedTable(opened, design, absorb)
             opened = Log(table, table.roles)
             design = build_design(opened, *table.features)
-        by = requested.kept_by(opened)
-        moments, counts = compute_moments(
-            opened,
-            design,
-            episodes=False if by is None else None,
-            by=by if by in opened.roles.cluster else None,
-            groups=requested.summed_by(opened),
-        )
+        kept = requested.kept(opened, asked=False)
+        sums = requested.summed_by(opened)
+        moments, counts = compute_moments(opened, design, **kept, groups=sums)
         alike = step_dependence(moments, opened.roles.moment, opened)
         errors = requested.resolve(opened, counts, len(design.phi_names), alike, moments.paths)
         return cls(moments, opened, errors)
-
-
-def _of_fit(fit: Fit, requested: StandardErrors, log: Log | None) -> Resolved:
-    """Follow the fit's own clusters where nothing else is asked for."""
-    if requested.kind == "auto" and not requested.columns:
-        own, episodes = fit.errors, fit.moments.episodes
-        if own.kind == "hac" and log is None:
-            own = _not_along(own, fit.roles.episode)
-        if own.kind == "robust" and log is None:
-            return replace(own, kind="unadjusted")
-        if own.kind in ("clustered", "hac") or episodes is None:
-            return own
-    if log is not None:
-        alike = step_dependence(fit.moments, fit.roles.moment, log)
-        requested, log = requested.for_log(log)
-        return requested.resolve(log, fit.counts, fit.W.shape[1], alike)
-    return _of_moments(fit.moments, requested, None)
-
-
-def _of_moments(moments: Moments, requested: StandardErrors, log: Log | None) -> Resolved:
-    """Decide as for a fit to sums, or to the rows of a `log` that was summed up before."""
-    if log is not None:
-        return requested.for_rows(log, moments)
-    blocks = moments.episodes
-    by = None if blocks is None else blocks.by or "episode"
-    counts = Counts(transitions=moments.n, episodes=0 if blocks is None else len(blocks))
-    others = tuple(block.by for block in moments.others)
-    try:
-        return requested.for_sums(by, counts, len(moments.design.phi_names), others=others)
-    except InputError as error:
-        raise _needs_rows(requested.kind) from error
 
 
 def _needs_rows(kind: str) -> InputError:
@@ -246,10 +220,3 @@ def _needs_rows(kind: str) -> InputError:
         f"a {kind} set needs a second pass over the rows: give log=, or moments that were kept by "
         "cluster (episodes=True)"
     )
-
-
-def _not_along(errors: Resolved, episode: str | None) -> Resolved:
-    """Cluster by episode where there are no rows for the lags of HAC errors."""
-    if episode is None:
-        return errors
-    return replace(errors, kind="clustered", clusters=(episode,), note="")

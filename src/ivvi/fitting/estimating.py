@@ -20,11 +20,11 @@ from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.recipe import Recipe
 from ivvi.fitting.saved_fit import is_saved_fit, load_fit
+from ivvi.fitting.saved_moments import Shard
 from ivvi.fitting.transformed_fit import fit_absorbed, fit_differences, fit_partialled
 from ivvi.logs.column_patterns import Columns
 from ivvi.logs.log import Log, Progress
 from ivvi.logs.opening import open_log
-from ivvi.moments.saved_moments import Shard
 
 
 def estimate(  # noqa: PLR0913

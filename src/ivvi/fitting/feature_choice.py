@@ -18,9 +18,9 @@ from ivvi.estimators.feature_selection import (
 from ivvi.estimators.registry import restore_method, settings_of
 from ivvi.features.design import Design
 from ivvi.features.feature_map import AUTO, FeatureMap
+from ivvi.fitting.saved_moments import Shard
 from ivvi.logs import Batch, Log, Roles
 from ivvi.logs.sample import spread_episodes
-from ivvi.moments.saved_moments import Shard
 
 
 def is_auto(phi: FeatureMap | str, psi: FeatureMap | str | None) -> bool:

@@ -20,8 +20,8 @@ from ivvi.diagnostics.wald import combination, wald
 from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError
 from ivvi.estimators import Estimate
+from ivvi.estimators.covariance.resolved_errors import Resolved
 from ivvi.estimators.covariance.scores import Scored
-from ivvi.estimators.covariance.standard_errors import Resolved
 from ivvi.estimators.feature_selection import FeatureChoice
 from ivvi.fitting.absorbing import FixedEffects
 from ivvi.fitting.feature_choice import kept_choice
@@ -36,9 +36,9 @@ from ivvi.fitting.inference import (
 )
 from ivvi.fitting.nickell import Nickell
 from ivvi.fitting.partialling import Partialled
+from ivvi.fitting.saved_moments import Shard
 from ivvi.logs import Counts, Log, Roles, Sample
 from ivvi.moments import Absorbed, Moments
-from ivvi.moments.saved_moments import Shard
 from ivvi.weak_iv.robust_intervals import RobustIntervals
 
 NOT_SAVED = (

@@ -25,8 +25,8 @@ from ivvi.estimators.covariance.estimate_covariance import (
     without_rounding,
 )
 from ivvi.estimators.covariance.influence import with_bandwidth
+from ivvi.estimators.covariance.resolved_errors import Resolved
 from ivvi.estimators.covariance.scores import Scored
-from ivvi.estimators.covariance.standard_errors import Resolved
 from ivvi.estimators.covariance.step_dependence import step_dependence
 from ivvi.estimators.jackknife_iv import JackknifeIV
 from ivvi.estimators.kclass import LIML, Fuller, KClass
@@ -39,6 +39,7 @@ from ivvi.fitting.feature_choice import choose, is_auto, restored_choice
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.inference import Inference, half_widths
 from ivvi.fitting.row_warnings import dependent_rows, row_warnings
+from ivvi.fitting.saved_moments import Shard
 from ivvi.fitting.second_pass import second_pass
 from ivvi.logs import Batch, Counts, Log, Roles, Sample
 from ivvi.logs.column_patterns import Columns
@@ -46,7 +47,6 @@ from ivvi.logs.instrument_groups import few_values
 from ivvi.logs.sample import MOST, first_rows
 from ivvi.moments import Moments, compute_moments, few_threads
 from ivvi.moments.compression import restrict
-from ivvi.moments.saved_moments import Shard
 from ivvi.weak_iv.action_strength import holding, strength_by_action
 from ivvi.weak_iv.robust_intervals import RobustIntervals, robust_intervals, settled
 from ivvi.weak_iv.wild_bootstrap import WildTest, wild_tests
@@ -120,10 +120,9 @@ class Recipe:
         Episodes that are few and long are remembered until the standard errors are known,
         in place of the second pass.
         """
-        errors, log = self.errors_for(log)
-        if errors is not self.errors:
-            clustered = replace(self, errors=errors)
-            return clustered.of_rows(log, phi, psi, seed=seed, episodes=episodes)
+        recipe, log = self.for_log(log)
+        if recipe.errors is not self.errors:
+            return recipe.of_rows(log, phi, psi, seed=seed, episodes=episodes)
         if is_auto(phi, psi):
             return self._of_chosen(log, episodes=episodes)
         design = build_design(log, phi, psi, seed)
@@ -137,12 +136,11 @@ class Recipe:
         fit = self.of_moments(Shard(moments, counts, log.roles, label=log.label), log)
         return fit if episodes else _without_episodes(fit)
 
-    def errors_for(self, log: Log, absorb: Columns = ()) -> tuple[StandardErrors, Log]:
-        """Return the errors as they are asked of a log, and the log with their columns read."""
-        if isinstance(self.method, JackknifeIV) and self.errors.kind == "auto":
-            log = log.replaced(log.table, replace(log.roles, set_by=()))  # its errors are robust
-            return self.errors.for_log(log)
-        return self.errors.for_log(log, absorb)
+    def for_log(self, log: Log, absorb: Columns = ()) -> tuple[Recipe, Log]:
+        """Return the recipe with the errors that a log asks for, and the log with their columns."""
+        alone = isinstance(self.method, JackknifeIV)  # its errors are robust
+        errors, log = self.errors.for_log(log, absorb, independent=alone)
+        return replace(self, errors=errors), log
 
     def _of_chosen(self, log: Log, *, episodes: bool) -> Fit:
         """Fit with the features that the log asks for: one more pass, to see which."""
@@ -158,18 +156,10 @@ class Recipe:
 
     def _moments(self, log: Log, design: Design, *, episodes: bool) -> tuple[Moments, Counts]:
         """Make the first pass; keep what decides the clusters and, if cheap, their moments."""
-        episodes = episodes or self._keeps
-        by = self.errors.kept_by(log)
-        options: dict[str, Any] = {"groups": self.errors.summed_by(log)}
-        if episodes and self.client is None:
-            options["also"] = self.errors.second_way(log)
-        sums: tuple[Moments, Counts] = self._walk(
-            log,
-            design,
-            episodes=None if by is not None and not episodes else episodes,
-            by=by if by in log.roles.cluster else None,
-            **options,
-        )
+        ways = 2 if self.client is None else 1
+        kept = self.errors.kept(log, asked=episodes or self._keeps, ways=ways)
+        groups = self.errors.summed_by(log)
+        sums: tuple[Moments, Counts] = self._walk(log, design, **kept, groups=groups)
         return sums
 
     def of_sums(self, shard: Shard) -> Fit:
@@ -337,14 +327,11 @@ class Recipe:
 
     def _resolved(self, shard: Shard, log: Log | None, d_phi: int) -> Resolved:
         """Return the standard errors to use, with the rows or without them."""
-        blocks = shard.moments.episodes
         alike = step_dependence(shard.moments, shard.roles.moment, log)
         if log is not None:
             errors = self.errors.resolve(log, shard.counts, d_phi, alike, shard.moments.paths)
             return errors.counting_effects() if shard.moments.absorbed else errors
-        by = None if blocks is None else blocks.by or shard.roles.episode or "row"
-        others = tuple(block.by for block in shard.moments.others)
-        return self.errors.for_sums(by, shard.counts, d_phi, shard.roles, alike, others)
+        return self.errors.for_sums(shard.moments, shard.counts, d_phi, shard.roles, alike)
 
     def _without_moments(self, method: SGDA, log: Log, design: Design) -> Fit:
         """Fit by descent-ascent with linear memory."""

@@ -10,12 +10,12 @@ from ivvi.diagnostics.prediction_checks import leaves_range, predicts_worse
 from ivvi.diagnostics.row_influence import alike_within, deciding_row
 from ivvi.diagnostics.timing import explained_in_own_row
 from ivvi.estimators import Estimate, Method
-from ivvi.estimators.covariance.standard_errors import Resolved
+from ivvi.estimators.covariance.resolved_errors import Resolved
 from ivvi.fitting.own_lags import in_order, own_lags
+from ivvi.fitting.saved_moments import Shard
 from ivvi.logs import Batch, Log, Roles
 from ivvi.logs.instrument_groups import unnamed_columns
 from ivvi.moments import Moments
-from ivvi.moments.saved_moments import Shard
 
 
 def row_warnings(

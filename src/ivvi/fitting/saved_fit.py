@@ -17,8 +17,8 @@ from ivvi.dynamics.saved_model import model_from_parts
 from ivvi.errors import FileError, TrustError
 from ivvi.features.design import Design
 from ivvi.fitting.fit import Fit
+from ivvi.fitting.saved_moments import Shard
 from ivvi.moments import Moments
-from ivvi.moments.saved_moments import Shard
 
 SAVED_BESIDE = ("inference", "sample", "log")
 """Fields of a fit that are saved elsewhere, or not at all."""

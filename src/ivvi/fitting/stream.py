@@ -22,12 +22,12 @@ from ivvi.features.design import build_design, fitted_design
 from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting import Fit, estimate
 from ivvi.fitting.feature_choice import choose, is_auto, restored
+from ivvi.fitting.saved_moments import Shard, open_like
 from ivvi.fitting.stream_state import LABEL, StreamState
 from ivvi.logs import Batch, Counts, Log, Roles, read_logs
 from ivvi.logs.data_checks import CopyWatch
 from ivvi.logs.parquet_files import is_parquet
 from ivvi.moments import Moments
-from ivvi.moments.saved_moments import Shard, open_like
 
 KIND = "stream"
 
@@ -258,7 +258,7 @@ def _with_warning(fit: Fit, state: StreamState) -> Fit:
     several = state.counts.transitions > state.counts.episodes
     if fit.inference is None or fit.estimate.W_cov.clusters or not several:
         return fit
-    if state.roles.episode is None or state.by_episode or state.roles.usual_clusters:
+    if state.roles.episode is None or state.by_episode or fit.errors.warning:
         return fit
     text = (
         f"{state.counts.episodes:,} episodes are too many for a stream to keep their moments: the "

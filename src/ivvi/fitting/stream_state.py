@@ -14,11 +14,11 @@ from ivvi.estimators.sgda.online import Online
 from ivvi.estimators.sgda.sgda import SGDA
 from ivvi.features.design import Design, Floats
 from ivvi.fitting.open_episodes import Delivery, OpenEpisodes
+from ivvi.fitting.saved_moments import Shard, check_same, design_facts, restore_design
 from ivvi.logs import Batch, Counts, Log, Position, Roles
 from ivvi.logs.data_checks import CopyWatch
 from ivvi.moments import EpisodeMoments, GroupTally, Moments, few_threads
 from ivvi.moments.group_sums import group_codes
-from ivvi.moments.saved_moments import Shard, check_same, design_facts, restore_design
 from ivvi.moments.welford import Ints
 
 LABEL = "the stream"

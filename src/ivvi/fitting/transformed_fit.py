@@ -41,17 +41,15 @@ def fit_differences(
     exogenous: Columns = (),
 ) -> Fit:
     """Fit to differences between steps; the results are in levels."""
-    if set(recipe.errors.columns) - {log.roles.episode}:
-        raise InputError("differences are clustered by the episode alone")
+    recipe.errors.check_differences(log.roles.episode)
     design = build_design(log, phi, psi, seed)
     table = DifferencedTable(log, design, exogenous)
     moments, counts = compute_moments(log, design)
     levels = Levels(design, moments, counts.episodes, table.order)
     fit = _fit_differenced(recipe, table)
-    baseline, errors = levels.restore(fit.baseline), fit.errors
-    if usual := () if recipe.errors.columns else log.roles.usual_clusters:
-        why = "each difference is of two rows, which cannot be clustered by that column"
-        errors = errors.without_usual(usual, why, "absorb the episodes instead (absorb=, --absorb)")
+    baseline, remedy = levels.restore(fit.baseline), "absorb the episodes instead"
+    why = "each difference is of two rows, which cannot be clustered by that column"
+    errors = fit.errors.without_usual(log.roles, why, f"{remedy} (absorb=, --absorb)")
     return replace(
         fit,
         estimate=levels.restore(fit.estimate),
@@ -73,8 +71,7 @@ def fit_absorbed(
     half_panel: bool = False,
 ) -> Fit:
     """Fit to what fixed effects leave of the rows; what comes back speaks of levels again."""
-    errors, log = recipe.errors_for(log, absorb)
-    recipe = replace(recipe, errors=errors)
+    recipe, log = recipe.for_log(log, absorb)
     design = build_design(log, phi, psi, seed)
     if isinstance(recipe.method, SGDA) and recipe.method.is_linear(design):
         raise InputError(
@@ -145,11 +142,10 @@ def fit_partialled(
     folds: int = 5,
 ) -> Fit:
     """Fit to what controls leave of the rows (`fitting.partialling`); features are linear."""
-    errors, log = recipe.errors.for_log(log)
-    by = next(iter(errors.columns), None)
+    recipe, log = recipe.for_log(log)
+    by = next(iter(recipe.errors.columns), None)
     residuals = without_controls(log, controls, learner, folds, by, seed)
     features = features_of(residuals.log.roles)
-    recipe = replace(recipe, errors=errors)
     fit = recipe.of_rows(residuals.log, features, features)
     levels = ControlLevels.of(residuals, fit.W)
     baseline = ControlLevels.of(residuals, fit.baseline.W).restore(fit.baseline)

@@ -11,15 +11,16 @@ import numpy as np
 
 from ivvi.errors import DataError, InputError, IvviWarning
 from ivvi.estimators import GMM, StandardErrors
+from ivvi.estimators.covariance.standard_errors import kept_like
 from ivvi.estimators.registry import method_for_moments
 from ivvi.features.design import Design
 from ivvi.fitting import Fit, estimate
+from ivvi.fitting.saved_moments import Shard, check_same, hashes, open_like
 from ivvi.logs import Log
 from ivvi.logs.batch import Floats
 from ivvi.logs.log import Progress
 from ivvi.logs.sample import Sample
 from ivvi.moments import compute_moments
-from ivvi.moments.saved_moments import Shard, check_same, hashes, open_like
 
 FEWEST_AGAIN, DISTINCT = 5, 0.98
 """Rows of the model that stand in a new log by no chance, if so many of its rows differ."""
@@ -82,19 +83,16 @@ def update(
             )
     if old.sample is not None and not again:
         _check_new(log, old.sample, place)
-    by = _kept_by(shard, StandardErrors(cluster=cluster), place)
-    also = next((block.by for block in shard.moments.others), None)
-    named = [name for name in (by, also) if name and name != log.roles.step]
-    log = log.clustered(named) if named else log
-    has_episodes = shard.moments.episodes is not None
-    kept_by = (by or shard.roles.episode, also) if has_episodes else ()
-    moments, counts = compute_moments(log, design, episodes=has_episodes, by=by or None, also=also)
+    episode = shard.roles.episode
+    StandardErrors(cluster=cluster).check_kept(shard.moments, episode, place)
+    log, kept = kept_like(shard.moments, log)
+    moments, counts = compute_moments(log, design, **kept)
     fresh = tuple(content for content in files if content not in shard.files)
     added = Shard(moments, counts, shard.roles, fresh, log.label)
     new = estimate(
         shard + added,
         method=GMM() if old.method == "gmm" else method_for_moments(old.method, old.settings),
-        se=old.errors.requested.as_kept(*kept_by),
+        se=old.errors.requested.as_kept(shard.moments, episode),
         allow_unidentified=allow_unidentified,
     )
     sample = old.sample
@@ -132,32 +130,11 @@ def _keys(rows: Floats) -> Floats:
     return keys
 
 
-def _kept_by(shard: Shard, requested: StandardErrors, place: str) -> str:
-    """Return the cluster column whose moments a model keeps; empty for the episodes, or none."""
-    blocks, columns = shard.moments.episodes, requested.columns
-    own = () if blocks is None else (blocks.by or shard.roles.episode or "",)
-    if columns and columns != own:
-        raise InputError(
-            f"{place} keeps no moments by {' and '.join(columns)}, and clustering needs these or "
-            "the old rows; fit it with those clusters and keep their moments (cluster=, "
-            f"episodes=True; --cluster {columns[0]} --keep-episodes)"
-        )
-    return "" if blocks is None else blocks.by
-
-
 def _with_warning(fit: Fit, old: Fit) -> Fit:
     """Warn where the errors are no longer those of the model: clusters that it does not keep."""
-    before, now = tuple(dict(old.estimate.W_cov.clusters)), dict(fit.estimate.W_cov.clusters)
-    if fit.inference is None or not before or before == tuple(now):
+    if fit.inference is None:
         return fit
-    if set(before) <= set(fit.roles.usual_clusters) and fit.inference.errors.warning:
-        return fit  # which says so already
-    become = f"clustered by {' and '.join(now)}" if now else "unadjusted"
-    text = (
-        f"the model's standard errors were clustered by {' and '.join(before)}, but it keeps no "
-        f"moments by cluster: they are now {become}, and may be too small; fit all rows again, or "
-        "keep clusters (episodes=True, --keep-episodes)"
-    )
-    warnings.warn(text, IvviWarning, stacklevel=3)
-    errors = replace(fit.inference.errors, warning=text)
+    errors = fit.errors.after(tuple(dict(old.estimate.W_cov.clusters)), fit.roles)
+    if errors is not fit.errors:
+        warnings.warn(errors.warning, IvviWarning, stacklevel=3)
     return replace(fit, inference=replace(fit.inference, errors=errors))

@@ -20,9 +20,9 @@ import numpy as np
 from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError
 from ivvi.estimators import Estimate, Exact
+from ivvi.estimators.covariance.resolved_errors import Resolved
 from ivvi.estimators.covariance.score_rows import Score
-from ivvi.estimators.covariance.scores import score
-from ivvi.estimators.covariance.standard_errors import Resolved
+from ivvi.estimators.covariance.scores import holds_clusters, score
 from ivvi.estimators.whitening import whiten
 from ivvi.evaluation.source import Source
 from ivvi.features.design import Floats
@@ -78,10 +78,9 @@ class Variances:
         """Compute what they need, from the rows of the log if it is given."""
         moments, estimate = exclusion.moments, Exact().solve(exclusion.moments)
         R = np.vstack([estimate.residual_map, _left_of_psi(exclusion)])
-        has_episodes = moments.episodes is not None and errors.clusters == (episode,)
-        if errors.kind != "unadjusted" and (log is not None or has_episodes):
-            if log is not None and set(errors.clusters) - {episode}:
-                log = log.clustered(errors.clusters)
+        held = holds_clusters(moments, errors, episode)
+        if errors.kind != "unadjusted" and (log is not None or held):
+            log = None if log is None else errors.prepared(log)
             one = Score(R, whiten(moments), joint=True)
             joint = score({"": one}, errors, moments, log)[""].joint()
             if joint is None:

@@ -12,8 +12,7 @@ from ivvi._io.result import Brief, Records, TableResult
 from ivvi.diagnostics.distributions import check_level
 from ivvi.errors import DataError, InputError
 from ivvi.estimators import Exact, StandardErrors
-from ivvi.estimators.covariance.clusters import check_clusters
-from ivvi.estimators.covariance.standard_errors import Resolved
+from ivvi.estimators.covariance.resolved_errors import Resolved
 from ivvi.estimators.covariance.step_dependence import step_dependence
 from ivvi.estimators.estimate import exactly_fitted
 from ivvi.features.design import Design, build_design
@@ -243,7 +242,7 @@ def check(  # noqa: PLR0913
         step_dependence(base, log.roles.moment, log),
         base.paths,
     )
-    by = _blocks_by(errors, base, log, asked=bool(cluster))
+    by = errors.compared_by(base, log.roles.episode, FEWEST_BLOCKS, asked=bool(cluster))
     if by is not None and by.by not in log.roles.keys + log.roles.cluster:
         log = log.clustered((by.by,))
     why = _unordered(log) or _too_few(by)
@@ -358,31 +357,6 @@ def _not_made(why: str | None, word: str, level: float) -> list[Check]:
     if word.endswith(":cross"):
         checks[-1] = replace(checks[-1], reason=f"richer phi ({word}) tests this in single rows")
     return checks
-
-
-def _blocks_by(errors: Resolved, moments: Moments, log: Log, *, asked: bool) -> GroupSums | None:
-    """Return the sums by the column whose groups are independent; None for the episodes.
-
-    Of two columns, the one with fewer groups: the instrument has no more draws than that. Groups
-    that nobody `asked` for and that are too few or too many to compare give way to the episodes.
-    """
-    others = [name for name in errors.clusters if name != log.roles.episode]
-    if not others:
-        return None
-    if errors.requested.columns == ():  # episodes share what a step brings, or an instrument's path
-        shared = [moments.group_sums(name) for name in others]
-        enough = [one for one in shared if one is not None and len(one) >= FEWEST_BLOCKS]
-        return enough[-1] if enough else shared[-1]
-    sums = [moments.group_sums(name) for name in errors.clusters]
-    if not asked and any(one is None or len(one) < FEWEST_BLOCKS for one in sums):
-        return None
-    if any(one is None for one in sums):
-        raise InputError(f"the groups by {' and '.join(errors.clusters)} are too many to compare")
-    for one in sums:
-        if one is not None:
-            check_clusters(one.by, len(one), errors.requested)
-    by = min((one for one in sums if one is not None), key=len)
-    return None if by.by == log.roles.episode else by
 
 
 def _column_names(roles: Roles, design: Design) -> dict[str, tuple[str, ...]]:

@@ -26,10 +26,9 @@ import numpy as np
 
 from ivvi.diagnostics.first_stage import PartialledColumns, partial_out
 from ivvi.errors import DataError, InputError
-from ivvi.estimators.covariance.clusters import check_clusters
+from ivvi.estimators.covariance.resolved_errors import Resolved
 from ivvi.estimators.covariance.score_rows import Score
 from ivvi.estimators.covariance.scores import Scored, score
-from ivvi.estimators.covariance.standard_errors import Resolved
 from ivvi.estimators.estimate import Floats
 from ivvi.estimators.whitening import Whitened
 from ivvi.logs import Log
@@ -88,7 +87,7 @@ class EffectScores:
             raise ValueError("the scores of an effect are squared together")
         counts = [count for count in scored.clusters if count is not None]
         for column, count in zip(errors.clusters, counts, strict=False):
-            check_clusters(column, count, errors.requested)
+            errors.check_count(column, count)
         clusters = min(counts, default=moments.n)
         _check_enough(clusters, k)
         squares = omega.reshape(t, k, t, k).transpose(1, 0, 3, 2) * moments.weight**2 / moments.n

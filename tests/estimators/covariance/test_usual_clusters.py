@@ -7,7 +7,7 @@ from sklearn.linear_model import LinearRegression
 import ivvi
 from ivvi.errors import IvviWarning
 from ivvi.features.design import build_design
-from ivvi.moments.saved_moments import Shard
+from ivvi.fitting.saved_moments import Shard
 
 pytestmark = pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
 

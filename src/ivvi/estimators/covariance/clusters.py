@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.errors import DataError
-from ivvi.estimators.covariance.standard_errors import Resolved, StandardErrors
+from ivvi.estimators.covariance.resolved_errors import Resolved
 from ivvi.estimators.covariance.step_dependence import correlations
 from ivvi.estimators.estimate import Estimate
 from ivvi.estimators.whitening import Whitened, whiten
@@ -19,8 +18,6 @@ from ivvi.logs import Batch, Roles
 from ivvi.moments import EpisodeMoments, GroupSums, Moments
 from ivvi.moments.welford import Ints
 
-FEWEST_WILD = 5
-"""Clusters that a wild bootstrap needs."""
 HALF = 32
 """Bits of a key of a pair that hold the second number."""
 
@@ -171,16 +168,3 @@ def ratio_of_sums(gamma: Floats) -> Floats:
     every = np.full(total.shape, float(len(gamma)))
     ratio: Floats = np.divide(total, squares, out=every, where=squares > 0)
     return ratio
-
-
-def check_clusters(column: str, clusters: int, requested: StandardErrors) -> None:
-    """Refuse a number of clusters from which no covariance follows."""
-    if clusters == 1:
-        raise DataError(
-            f"the cluster column {column!r} has one value in all rows; expected at least 2"
-        )
-    if requested.kind == "wild" and clusters < FEWEST_WILD:
-        raise DataError(
-            f"{clusters} clusters by {column!r} are too few for the wild bootstrap; expected at "
-            f"least {FEWEST_WILD}"
-        )

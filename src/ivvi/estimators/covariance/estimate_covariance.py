@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ivvi.errors import DataError
-from ivvi.estimators.covariance.clusters import check_clusters, effective_clusters
+from ivvi.estimators.covariance.clusters import effective_clusters
 from ivvi.estimators.covariance.covariance import Covariance, homoskedastic, sandwich
 from ivvi.estimators.covariance.cr2 import bell_mccaffrey
+from ivvi.estimators.covariance.resolved_errors import Resolved
 from ivvi.estimators.covariance.score_rows import Score
 from ivvi.estimators.covariance.scores import Scored, worth_joining
-from ivvi.estimators.covariance.standard_errors import Resolved
 from ivvi.estimators.estimate import Estimate, exactly_fitted
 from ivvi.estimators.whitening import whiten
 from ivvi.features.design import Floats
@@ -236,7 +236,7 @@ def _named_clusters(errors: Resolved, scored: Scored) -> tuple[tuple[str, int], 
     named = []
     for column, count in zip(errors.clusters, scored.clusters, strict=False):
         if count is not None:
-            check_clusters(column, count, errors.requested)
+            errors.check_count(column, count)
             named.append((column, count))
     return tuple(named)
 

@@ -1,20 +1,20 @@
 """Which standard errors: what the user asks for, and what that means for a given log.
 
 This module alone decides what rows are clustered by. Every verb makes its errors with
-`StandardErrors.of`, asks `for_log` which columns to read, and then, once the rows are counted,
-`resolve` (with the rows of a log) or `for_sums` (without them), and follows what it says.
+`StandardErrors.of`, asks `for_log` which columns to read and `summed_by` and `kept` which sums to
+make, and then, once the rows are counted, `resolve` (with the rows of a log), `for_sums` (without
+them) or `for_fit`, and follows the answer (`resolved_errors.Resolved`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ivvi.errors import DataError, InputError, hint
-from ivvi.estimators.covariance.step_dependence import (
-    FEWEST_STEPS,
-    StepDependence,
-    step_dependence,
-)
+from ivvi.estimators.covariance import resolved_errors  # which knows this module too
+from ivvi.estimators.covariance.step_dependence import StepDependence, step_dependence
 from ivvi.logs import Counts, Log, Roles, SharedPaths
 from ivvi.logs.column_patterns import Columns
 from ivvi.logs.instrument_groups import noted, set_by_absorbed
@@ -137,16 +137,21 @@ class StandardErrors:
             return tuple(part.strip() for part in self.cluster.split(",") if part.strip())
         return tuple(self.cluster)
 
-    def for_log(self, log: Log, absorb: Columns = ()) -> tuple[StandardErrors, Log]:
+    def for_log(
+        self, log: Log, absorb: Columns = (), *, independent: bool = False
+    ) -> tuple[StandardErrors, Log]:
         """Return the errors as they are asked of a log, and the log with their columns read.
 
         Where none are named, these are the columns whose names became instruments, if any; without
-        episodes that of the columns to `absorb` whose values are most.
+        episodes that of the columns to `absorb` whose values are most. A method that takes rows for
+        `independent` does not ask what set the instruments, unless clusters are asked for.
         """
-        if absorb and not self.columns and self.kind in BY_CLUSTER:
+        if independent and self.kind == "auto":
+            log = log.replaced(log.table, replace(log.roles, set_by=()))
+        elif absorb and not self.columns and self.kind in BY_CLUSTER:
             set_by = set_by_absorbed(log.table, log.roles, absorb)
             log = log.replaced(log.table, replace(log.roles, set_by=set_by))
-        errors = self._usually_by(log.roles.usual_clusters)
+        errors = self._usually(log.roles)
         if not errors.columns:
             looks = self.kind in BY_CLUSTER and log.roles.episode is not None
             return errors, log.clustered((log.roles.dates,)) if looks and log.roles.dates else log
@@ -157,11 +162,16 @@ class StandardErrors:
             )
         return errors, clustered
 
-    def _usually_by(self, columns: tuple[str, ...]) -> StandardErrors:
-        """Return the same clustered by `columns` where none are asked for."""
-        if self.columns or not columns or self.kind not in BY_CLUSTER:
-            return self
-        return replace(self, cluster=columns[: self._most_ways])
+    def usual(self, roles: Roles) -> tuple[str, ...]:
+        """Columns to cluster by where none are asked for: those that made or set instruments."""
+        if self.columns or self.kind not in BY_CLUSTER:
+            return ()
+        return roles.usual_clusters[: self._most_ways]
+
+    def _usually(self, roles: Roles) -> StandardErrors:
+        """Return the same, clustered by the usual columns if there are any."""
+        usual = self.usual(roles)
+        return replace(self, cluster=usual) if usual else self
 
     def summed_by(self, log: Log) -> tuple[str, ...]:
         """Columns by whose values a first pass adds up the rows, to decide and to weigh."""
@@ -173,63 +183,67 @@ class StandardErrors:
         path = (PATH,) if look and self.kind == "auto" else ()
         return tuple(dict.fromkeys((*named, *((step,) if look and step else ()), *path)))
 
-    def kept_by(self, log: Log) -> str | None:
-        """Return the one column whose groups' moments make a second pass needless, if any."""
-        columns = self.columns or ((log.roles.episode,) if log.roles.episode else ())
-        return columns[0] if self.kind in BY_CLUSTER and len(columns) == 1 else None
+    def kept(self, log: Log, *, asked: bool = True, ways: int = 2) -> dict[str, Any]:
+        """Return which groups' moments a first pass keeps, as arguments of `compute_moments`.
 
-    def second_way(self, log: Log) -> str | None:
-        """Return the column whose groups' moments are also kept, for sums that are added to.
-
-        That which was named beside the episode, or the one that tells when a row was, by which
-        episodes may turn out to depend on each other.
+        Where they are `asked` for, those by which errors can be clustered without the rows, by up
+        to two `ways`: the columns asked for; else the episodes, and the column that tells when a
+        row was, by which they may turn out to depend on each other. Else those of one column, which
+        spare a second pass, while they are cheap.
         """
-        episode = log.roles.episode
-        if episode in self.columns:
-            return next((column for column in self.columns if column != episode), None)
-        looks = self.kind == "auto" and not self.columns and episode is not None
-        return log.roles.moment if looks else None
+        episode, columns = log.roles.episode, self.columns
+        if not asked:
+            one = columns or ((episode,) if episode else ())
+            if self.kind not in BY_CLUSTER or len(one) != 1:
+                return {"episodes": False}
+            return {"episodes": None, "by": None if one[0] == episode else one[0]}
+        if len(columns) == 1 or (len(columns) == ways and episode not in columns):
+            by, *rest = columns
+            return {"episodes": True, "by": None if by == episode else by, **_also(rest)}
+        rest = [name for name in columns if name != episode] if episode in columns else []
+        if self.kind == "auto" and not columns and episode is not None and log.roles.moment:
+            rest = [log.roles.moment]
+        return {"episodes": True, **_also(rest if ways > 1 else [])}
 
     def for_sums(
         self,
-        by: str | None,
+        moments: Moments,
         counts: Counts,
         d_phi: int,
         roles: Roles | None = None,
         alike: StepDependence | None = None,
-        others: tuple[str, ...] = (),
-    ) -> Resolved:
+    ) -> resolved_errors.Resolved:
         """Return the errors to use where there are sums but no rows.
 
-        Clustered by the column whose sums are held one by one, `by`, and by a second one of
-        which they are, `others`; else unadjusted. Steps at which episodes are `alike`, and names
-        that became instruments, are warned of where they are not held.
+        Clustered by the column whose sums are held one by one, and by a second one of which they
+        are; else unadjusted. Steps at which episodes are `alike`, and names that became
+        instruments, are warned of where they are not held.
         """
-        usual = self if roles is None else self._usually_by(roles.usual_clusters)
-        if usual is not self and set(usual.columns) <= {by, *others}:
-            return usual.for_sums(by, counts, d_phi, roles, alike, others)
+        by, *others = held = _held(moments, "episode" if roles is None else roles.episode or "row")
+        usual = self if roles is None else self._usually(roles)
+        if usual is not self and set(usual.columns) <= set(held):
+            return usual.for_sums(moments, counts, d_phi, roles, alike)
         step = None if roles is None else roles.moment
         resolved = self._for_sums(by, counts, d_phi, others)
         if alike is not None and not self.columns and resolved.clusters:
             resolved = resolved.with_shared_steps(step, alike, rows=step in others)
         if len(resolved.clusters) >= 2:
-            note = "; ".join(part for part in (resolved.note, WITHOUT_PAIRS) if part)
-            resolved = replace(resolved, note=note)
-        if usual is self:
+            resolved = resolved.noting(WITHOUT_PAIRS)
+        if roles is None or usual is self:
             return resolved
-        by = " and ".join(usual.columns)
-        remedy = f"fit the rows themselves, or keep sums by {by} (episodes=True, --by-episode)"
-        return resolved.without_usual(usual.columns, f"these sums are not kept by {by}", remedy)
+        named = " and ".join(usual.columns)
+        remedy = f"fit the rows themselves, or keep sums by {named} (episodes=True, --by-episode)"
+        return resolved.without_usual(roles, f"these sums are not kept by {named}", remedy)
 
     def _for_sums(
-        self, by: str | None, counts: Counts, d_phi: int, others: tuple[str, ...]
-    ) -> Resolved:
+        self, by: str | None, counts: Counts, d_phi: int, others: Sequence[str | None]
+    ) -> resolved_errors.Resolved:
         clustered = self.kind in BY_CLUSTER[1:] or bool(self.columns)
         enough = clustered or (self.kind == "auto" and counts.episodes > min(d_phi, FEW_EPISODES))
         if by is not None and enough and self.columns in ((), (by,)):
-            return Resolved(self, "clustered", (by,))
+            return resolved_errors.Resolved(self, "clustered", (by,))
         if len(self.columns) == 2 and set(self.columns) <= {by, *others}:
-            return Resolved(self, "clustered", self.columns)
+            return resolved_errors.Resolved(self, "clustered", self.columns)
         if clustered or self.kind not in ("auto", "unadjusted", "bekker"):
             kind, lacking = (
                 (self.kind, "") if not clustered else ("clustered", ", not kept by cluster")
@@ -238,23 +252,79 @@ class StandardErrors:
                 f"{kind} standard errors need the rows of a log; these are its sums{lacking}"
             )
         note = "without the rows, the standard errors are unadjusted"
-        return Resolved(self, "unadjusted", note=note if self.kind == "auto" else "")
+        return resolved_errors.Resolved(
+            self, "unadjusted", note=note if self.kind == "auto" else ""
+        )
 
-    def as_kept(self, *kept: str | None) -> StandardErrors:
-        """Return what can be asked again of sums that are kept by these columns, without rows."""
+    def for_fit(
+        self,
+        own: resolved_errors.Resolved,
+        moments: Moments,
+        counts: Counts,
+        roles: Roles,
+        log: Log | None,
+    ) -> resolved_errors.Resolved:
+        """Return the errors for the moments of a fit: its `own`, unless others are asked for.
+
+        Those of a fit whose rows are not at hand are what its sums allow.
+        """
+        if self.kind == "auto" and not self.columns:
+            follows = own.kind in ("clustered", "hac") or moments.episodes is None
+            if log is None and (follows or own.kind == "robust"):
+                return own.without_rows(roles.episode)
+            if follows:
+                return own
+        if log is None:
+            return self.for_moments(moments)
+        alike = step_dependence(moments, roles.moment, log)
+        errors, log = self.for_log(log)
+        return errors.resolve(log, counts, len(moments.design.phi_names), alike)
+
+    def as_kept(self, moments: Moments, episode: str | None) -> StandardErrors:
+        """Return what can be asked again of the sums that moments hold, without rows."""
         kind = "unadjusted" if self.kind in ("unadjusted", "bekker") else "auto"
-        columns = self.columns if set(self.columns) <= set(kept) else ()
+        held = _held(moments, episode) if moments.episodes is not None else ()
+        columns = self.columns if set(self.columns) <= set(held) else ()
         return StandardErrors(kind, columns, debiased=self.debiased)
 
-    def for_rows(self, log: Log, moments: Moments) -> Resolved:
-        """Return the errors to use for the rows of moments whose episodes were not counted."""
+    def check_kept(self, moments: Moments, episode: str | None, place: str) -> None:
+        """Refuse cluster columns of which the moments of a model, at a `place`, hold no sums."""
+        columns = self.columns
+        if columns and columns != _held(moments, episode)[:1]:
+            raise InputError(
+                f"{place} keeps no moments by {' and '.join(columns)}, and clustering needs these "
+                "or the old rows; fit it with those clusters and keep their moments (cluster=, "
+                f"episodes=True; --cluster {columns[0]} --keep-episodes)"
+            )
+
+    def are_those_of(self, clusters: Sequence[str], *, rows: bool) -> bool:
+        """Whether errors by `clusters` are already as asked; refuse others without the rows."""
+        same = set(clusters) == set(self.columns)
+        if not same and not rows:
+            raise InputError(
+                f"errors clustered by {' and '.join(self.columns)} need the rows: pass the log "
+                "(log=, --log), or fit with those clusters"
+            )
+        return same
+
+    def check_differences(self, episode: str | None) -> None:
+        """Refuse clusters of differences, of two rows each, by other columns than the episode."""
+        if set(self.columns) - {episode}:
+            raise InputError("differences are clustered by the episode alone")
+
+    def for_moments(self, moments: Moments, log: Log | None = None) -> resolved_errors.Resolved:
+        """Return the errors to use for moments whose episodes were not counted."""
+        d_phi = len(moments.design.phi_names)
+        if log is None:
+            episodes = 0 if moments.episodes is None else len(moments.episodes)
+            return self.for_sums(moments, Counts(transitions=moments.n, episodes=episodes), d_phi)
         errors, log = self.for_log(log)
         walk = log.batches()
         for _ in walk:
             pass
         counts = Counts(transitions=moments.n, episodes=walk.counts.episodes)
         alike = step_dependence(moments, log.roles.moment, log)
-        return errors.resolve(log, counts, len(moments.design.phi_names), alike)
+        return errors.resolve(log, counts, d_phi, alike)
 
     def resolve(
         self,
@@ -263,7 +333,7 @@ class StandardErrors:
         d_phi: int,
         alike: StepDependence | None = None,
         paths: SharedPaths | None = None,
-    ) -> Resolved:
+    ) -> resolved_errors.Resolved:
         """Return the errors to use for a log, once its rows have been counted.
 
         `alike` is how much episodes share at a step, and `paths` which of them share the path of
@@ -303,7 +373,7 @@ class StandardErrors:
             raise InputError(f"the bandwidth is {bandwidth}; the log has {n} transitions")
         few = kind == "robust" and self.kind == "auto" and n < FEW_ROWS * d_phi
         note = note or (few * SMALL.format(n, d_phi))
-        resolved = Resolved(self, kind, clusters, bandwidth, note, few_rows=few)
+        resolved = resolved_errors.Resolved(self, kind, clusters, bandwidth, note, few_rows=few)
         if self.columns or n <= episodes:
             return resolved
         return resolved.with_shared(log, alike, paths)
@@ -314,103 +384,22 @@ class StandardErrors:
         return self.columns or (str(log.roles.episode),)
 
 
-@dataclass(frozen=True, slots=True)
-class Resolved:
-    """Standard errors for one log: the choice, its clusters, and a note on how it was made.
+def kept_like(moments: Moments, log: Log) -> tuple[Log, dict[str, Any]]:
+    """Return a log, and the arguments of `compute_moments`, for sums by what `moments` hold."""
+    by = None if moments.episodes is None else moments.episodes.by or None
+    also = next((block.by for block in moments.others), None)
+    named = [name for name in (by, also) if name and name != log.roles.step]
+    log = log.clustered(named) if named else log
+    return log, {"episodes": moments.episodes is not None, "by": by, "also": also}
 
-    `warning` is what to know before believing them. What episodes share at a step weighs
-    `inflation` times as much as if steps were independent. `few_rows` are few for the coefficients.
-    `freedom` are the degrees of freedom of HAC errors, where the data chose their bandwidth.
-    """
 
-    requested: StandardErrors
-    kind: str
-    clusters: tuple[str, ...] = ()
-    bandwidth: int = 0
-    note: str = ""
-    warning: str = ""
-    inflation: float = 1.0
-    few_rows: bool = False
-    freedom: float | None = None
+def _held(moments: Moments, episode: str | None) -> tuple[str | None, ...]:
+    """Return the columns by whose groups moments are kept; the first is None without any."""
+    blocks = moments.episodes
+    by = None if blocks is None else blocks.by or episode
+    return (by, *(block.by for block in moments.others))
 
-    @property
-    def debiased(self) -> bool:
-        """Whether variances are corrected for few rows or clusters."""
-        debiased = self.requested.debiased
-        return self.kind == "clustered" or self.few_rows if debiased is None else debiased
 
-    @property
-    def guarded(self) -> bool:
-        """Whether ways of clustering that nobody named count only where they add (`Scored`)."""
-        return not self.requested.columns
-
-    def counting_effects(self) -> Resolved:
-        """Return the same corrected for degrees of freedom, unless that was refused.
-
-        Absorbed effects are many coefficients: without the correction variances are too small.
-        """
-        if self.requested.debiased is not None or self.kind == "clustered":
-            return self
-        return replace(self, requested=replace(self.requested, debiased=True))
-
-    def with_shared(
-        self, log: Log, alike: StepDependence | None, paths: SharedPaths | None
-    ) -> Resolved:
-        """Return the same clustered by what a pass has seen episodes to share."""
-        resolved = self if alike is None else self.with_shared_steps(log.roles.moment, alike)
-        if paths is None or (alike is not None and alike.is_the_same(paths.instruments)):
-            return resolved
-        return resolved.with_shared_paths(str(log.roles.episode), paths)
-
-    def with_shared_steps(
-        self, step: str | None, alike: StepDependence, *, rows: bool = True
-    ) -> Resolved:
-        """Return the same clustered by step too, where episodes share what a step brings."""
-        if step is None or not alike.matters:
-            return self
-        few = alike.steps < FEWEST_STEPS
-        if few or not rows or self.kind != "clustered" or self.requested.kind != "auto":
-            by = self.clusters[0] if self.clusters else "episode"
-            remedy = "" if few else f": cluster by {by},{step}"
-            warning = (
-                f"{alike.words(step)}, so {alike.steps:,} steps are its draws; the standard errors "
-                f"treat episodes as independent and are too small{remedy}"
-            )
-            return replace(self, warning=warning)
-        by_step, note = (*self.clusters, step), alike.note(step)
-        return replace(self, clusters=by_step, note=note, inflation=alike.inflation)
-
-    def with_shared_paths(self, episode: str, paths: SharedPaths) -> Resolved:
-        """Return the same clustered by the groups of episodes that share an instrument's path.
-
-        Beside the episodes, so that groups count where they add to the variance; where rows are
-        clustered by step too, in place of the episodes. Of groups that are too few it is noted.
-        """
-        automatic = self.kind == "clustered" and self.requested.kind == "auto"
-        if not automatic or episode not in self.clusters:
-            return self
-        if (groups := paths.groups) is not None:
-            rest = self.clusters[1:]
-            clusters = (groups.name, *rest) if rest else (episode, groups.name)
-            return replace(self.noting(paths.note(episode)), clusters=clusters)
-        return self if len(self.clusters) > 1 else self.noting(paths.note(episode))
-
-    def without_usual(self, columns: tuple[str, ...], why: str, remedy: str) -> Resolved:
-        """Warn that rows are not clustered by the columns whose names became instruments."""
-        if self.requested.kind not in BY_CLUSTER:
-            return self
-        what = f"clustered by {' and '.join(self.clusters)}" if self.clusters else self.kind
-        return replace(
-            self,
-            warning=f"rows with the same {' and '.join(columns)} share an instrument, and {why}: "
-            f"the standard errors are {what} and may be too small; {remedy}",
-        )
-
-    def noting(self, text: str) -> Resolved:
-        """Return the same with one more thing to know, if there is one."""
-        return replace(self, note="; ".join(part for part in (self.note, text) if part))
-
-    def prepared(self, log: Log) -> Log:
-        """Return the log with the columns read that rows are clustered by."""
-        others = tuple(name for name in self.clusters if name != log.roles.episode)
-        return log if others == log.roles.cluster else log.clustered(self.clusters)
+def _also(columns: Sequence[str]) -> dict[str, str]:
+    """Return the second column of which moments are kept, as an argument."""
+    return {"also": columns[0]} if columns else {}

@@ -15,12 +15,12 @@ import numpy as np
 from ivvi.diagnostics.distributions import chi2_quantile
 from ivvi.errors import DataError, IdentificationError
 from ivvi.estimators import Estimate, Exact
-from ivvi.estimators.covariance.clusters import Codes, check_clusters
+from ivvi.estimators.covariance.clusters import Codes
 from ivvi.estimators.covariance.covariance import MOST_JOINT
 from ivvi.estimators.covariance.meat import Meat, Piece, Runs
+from ivvi.estimators.covariance.resolved_errors import Resolved
 from ivvi.estimators.covariance.score_rows import meats_of, signed_pieces
 from ivvi.estimators.covariance.scores import Scored, combined, small_sample
-from ivvi.estimators.covariance.standard_errors import Resolved
 from ivvi.estimators.whitening import whiten
 from ivvi.features.design import Design, Floats
 from ivvi.features.feature_map import linear
@@ -254,7 +254,7 @@ def second_pass(
     pieces = signed_pieces(joint)
     counts = [piece.clusters for piece in pieces if piece.clusters is not None]
     for column, count in zip(errors.clusters, counts, strict=False):
-        check_clusters(column, count, errors.requested)
+        errors.check_count(column, count)
     robust = tuple(
         _robust_set(one, meats, errors, level) for one, meats in zip(regressions, sets, strict=True)
     )

@@ -23,6 +23,7 @@ from ivvi._io.result import Records, TableResult
 from ivvi._io.serialization import unpack_fields
 from ivvi._io.trust import Trust, trusting
 from ivvi.errors import DataError, FileError, InputError, IvviWarning
+from ivvi.estimators import StandardErrors
 from ivvi.features.design import Design
 from ivvi.features.feature_map import FeatureMap
 from ivvi.logs import Counts, Log, Roles
@@ -73,20 +74,15 @@ class Shard(TableResult):
         progress: Progress | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> Shard:
-        """Walk once over a log; with sums by episode, those by step (or date) are also kept.
+        """Walk once over a log; sums by episode are by all that errors may be clustered by.
 
-        Where the names in a column became instruments, sums are by these names in place of the
-        episodes, and by those of a second such column beside them.
+        That is by step (or date) too; or by the columns whose names became instruments.
         """
-        log, roles, by, also = log.watched(progress), log.roles, None, None
-        if episodes and roles.usual_clusters:
-            log = log.clustered(roles.usual_clusters)
-            by, also = (*roles.usual_clusters, None)[:2]
-        elif episodes and roles.episode is not None and not roles.cluster:
-            log, also = log.clustered((roles.dates,)) if roles.dates else log, roles.moment
-        moments, counts = compute_moments(
-            log, design, episodes=episodes, by=by, also=also, checkpoint=checkpoint
-        )
+        log, kept = log.watched(progress), {}
+        if episodes:
+            errors, log = StandardErrors().for_log(log)
+            kept = errors.kept(log)
+        moments, counts = compute_moments(log, design, **kept, checkpoint=checkpoint)
         return cls(moments, counts, log.roles, hashes(log), log.label)
 
     def __add__(self, other: Shard) -> Shard:
