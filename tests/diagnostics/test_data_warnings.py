@@ -58,7 +58,7 @@ def test_amounts_in_whole_numbers_are_not_taken_for_codes(shape: str) -> None:
     ivvi.fit(ivvi.read_logs(table, state="x,code", **ONE_DECISION))  # a warning is an error here
 
 
-@pytest.mark.filterwarnings("ignore:.* of the row before")
+@pytest.mark.filterwarnings("ignore:.* rows? before")
 def test_units_with_levels_of_their_own_do_not_make_a_code_of_a_number() -> None:
     rng = np.random.default_rng(2)
     table = panel(rng, list(range(8)), episodes=60)
@@ -134,3 +134,27 @@ def test_copies_that_a_cluster_holds_together_are_no_doubt() -> None:
     log = ivvi.read_logs(twice, action="a", instrument="z", next_state="y")
     assert not [text for text in ivvi.fit(log, cluster="person").warnings if "copies" in text]
     assert [text for text in ivvi.fit(log, se="robust").warnings if "copies" in text]
+
+
+def cut(seed: int, low: float, high: float, n: int = 500) -> dict[str, np.ndarray]:
+    """y = 0.5 a + 2 u + noise, recorded between two limits."""
+    rng = np.random.default_rng(seed)
+    z, u, noise = rng.normal(size=(3, n))
+    a = z + u
+    return {"a": a, "z": z, "y": np.clip(0.5 * a + 2 * u + noise, low, high)}
+
+
+@pytest.mark.parametrize(("low", "high", "word"), [(-9, 2, "largest"), (-2, 9, "smallest")])
+def test_an_outcome_that_was_cut_off_is_warned_of(low: float, high: float, word: str) -> None:
+    columns = dict(state=(), action="a", instrument="z", next_state="y")
+    (text,) = (text for text in warned(cut(0, low, high), **columns) if "are exactly" in text)
+    assert f"of y are exactly {high if word == 'largest' else low}, its {word} value" in text
+
+
+def test_outcomes_that_are_zero_whole_or_seldom_at_their_end_are_not_called_cut_off() -> None:
+    columns = dict(state=(), action="a", instrument="z", next_state="y")
+    bought, seldom = cut(0, 0, 9), cut(0, -99, 5.5)
+    score = {**cut(0, -4, 4)}
+    score["y"] = np.round(score["y"])
+    for table in (bought, seldom, score, cut(0, -99, 99)):
+        assert not ivvi.fit(ivvi.read_logs(table, **columns)).warnings

@@ -8,14 +8,17 @@ import pytest
 import ivvi
 
 
-def panel(seed=0, episodes=300, steps=10, step=None, lasting=0.0, shock=0.0):
-    """Episodes of x' = step(x, a, rng) + u + lasting of each episode + a shock that all share."""
+def panel(seed=0, episodes=300, steps=10, step=None, lasting=0.0, shock=0.0, reacts=0.0):
+    """Episodes of x' = step(x, a, rng) + u + lasting of each episode + a shock that all share.
+
+    Actions follow the instrument, u and, as far as `reacts` says, x.
+    """
     rng = np.random.default_rng(seed)
     step = step or (lambda x, a, rng: 0.6 * x - 0.4 * a + 0.5 * rng.normal(size=len(x)))
     x, own, parts = rng.normal(size=episodes), rng.normal(size=episodes), []
     for t in range(steps):
         z, u = rng.normal(size=(2, episodes))
-        a = 0.8 * z + u + 0.5 * rng.normal(size=episodes)
+        a = 0.8 * z + u + 0.5 * rng.normal(size=episodes) + reacts * x
         parts.append(np.column_stack([np.arange(episodes), np.full(episodes, t), x, a, z]))
         x = step(x, a, rng) + u + lasting * own + shock * rng.normal()
     rows = np.concatenate(parts)
@@ -76,6 +79,42 @@ def test_a_level_of_each_episodes_own_is_named_with_its_remedies():
     assert doubts(log, difference=True) == doubts(log, absorb="episode") == ()
 
 
+def helps(x, a, rng):
+    return 0.6 * x + 0.5 * a + 0.5 * rng.normal(size=len(x))
+
+
+@pytest.mark.parametrize("steps", [6, 10, 25])
+def test_a_level_shows_in_all_rows_before_where_the_last_one_tells_little(steps):
+    """A thousand rows, in which the slope of the state is off by five standard errors."""
+    logs = (panel(seed, 1000 // steps, steps, helps, lasting=0.7, reacts=0.3) for seed in range(10))
+    found = [doubts(log) for log in logs]
+    assert (
+        sum("this looks like a level: fit with --difference" in "".join(one) for one in found) > 7
+    )
+
+
+def test_what_the_last_action_does_later_asks_for_lags_first():
+    rng = np.random.default_rng(0)
+    x, last, rows = rng.normal(size=200), np.zeros(200), []
+    for t in range(8):
+        z, u = rng.normal(size=(2, 200))
+        a = z + u
+        rows.append(np.column_stack([np.arange(200), np.full(200, t), x, a, z]))
+        x, last = 0.6 * x + 0.5 * a + 0.3 * last + u + rng.normal(size=200), a
+    table = dict(zip(("episode", "step", "x", "a", "z"), np.concatenate(rows).T, strict=True))
+    (sentence,) = doubts(ivvi.read_logs(table, state="x", action="a", instrument="z"))
+    assert sentence.startswith("next_x depends on a of the row before")
+    assert "fit with --lags 1" in sentence
+
+
+@pytest.mark.parametrize(("episodes", "steps"), [(25, 100), (150, 8), (400, 3)])
+def test_sums_over_the_rows_before_raise_no_doubt_in_a_linear_world(episodes, steps):
+    """At a level of one in a thousand, two alarms in 40 logs have a probability of 0.1%."""
+    assert (
+        sum(bool(doubts(panel(seed, episodes, steps, helps, reacts=0.3))) for seed in range(40)) < 2
+    )
+
+
 def test_a_category_that_changes_an_effect_asks_for_products():
     rng = np.random.default_rng(0)
     ward = rng.integers(0, 2, 4000)
@@ -92,7 +131,7 @@ def test_a_confounder_that_lasts_shows_in_the_noise_of_the_row_before():
     x, u, rows = rng.normal(size=100), rng.normal(size=100), []
     for t in range(10):
         u, z = 0.6 * u + 0.8 * rng.normal(size=100), rng.normal(size=100)
-        a = 0.8 * z + u
+        a = 0.8 * z + u + rng.normal(size=100)
         rows.append(np.column_stack([np.arange(100), np.full(100, t), x, a, z]))
         x = 0.6 * x - 0.4 * a + u + 0.5 * rng.normal(size=100)
     table = dict(zip(("episode", "step", "x", "a", "z"), np.concatenate(rows).T, strict=True))

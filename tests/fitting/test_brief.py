@@ -301,3 +301,15 @@ def test_the_summary_of_a_fit_shows_the_f_of_its_verdict():
 )
 def test_numbers_of_a_table_keep_their_digits_in_nine_places(value, shown):
     assert format_number(value) == shown.rjust(9)
+
+
+def test_where_no_interval_can_be_trusted_the_sets_of_one_effect_come_before_a_plan():
+    rng = np.random.default_rng(2)
+    x, z, w, e, noise, more = rng.normal(size=(6, 600))
+    a, b = z + e + noise, 0.18 * w + e + more
+    table = {"x": x, "a": a, "b": b, "z": z, "w": w, "y": 0.5 * a - 0.3 * b + e}
+    columns = {"state": "x", "action": ("a", "b"), "instrument": ("z", "w"), "next_state": "y"}
+    fit = ivvi.fit(ivvi.read_logs(table, **columns))
+    verdict = fit.diagnostics.verdict
+    assert (verdict.word, verdict.recommended) == ("doubtful", "none")
+    assert words(fit)["Next"].startswith("Before any plan, ask `ivvi interval`")

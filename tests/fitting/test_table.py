@@ -231,3 +231,23 @@ def test_the_shell_prints_and_writes_tables(log, fits, tmp_path):
     assert "the fits of a table have different outputs" in done.err
     assert len(done.err.strip().splitlines()) == 1
     assert not (tmp_path / "u.tex").exists()
+
+
+def test_a_column_of_regression_has_no_test_of_instruments_that_it_does_not_use():
+    rng = np.random.default_rng(0)
+    z, w, e = rng.normal(size=(3, 300))
+    a = z + w + e
+    log = ivvi.read_logs(
+        {"a": a, "z": z, "w": w, "y": a + e},
+        state=(),
+        action="a",
+        instrument=("z", "w"),
+        next_state="y",
+    )
+    fits = [ivvi.fit(log), ivvi.fit(log, method="least-squares")]
+    shown = rows_of(ivvi.table(fits, statistics=("f", "j", "endogeneity", "verdict")))
+    cells = {name: row[-2:] for row in shown for name in row[:2]}
+    for name in ("first-stage F", "overidentification p", "instruments"):
+        assert cells[name][0] != ""
+        assert cells[name][1] == ""
+    assert cells["Wu-Hausman p"][0] == cells["Wu-Hausman p"][1] == "0.000"

@@ -48,8 +48,10 @@ class Panel:
         Unit effects, what is left of the confounder a step later, the effect of the last action.
     z_lasts, z_of_unit, shock
         What is left of the instrument a step later, or one for each unit; a shock to all units.
-    varies
-        How the effect of the action changes with the state.
+    effect, varies
+        The effect of the action, and how it changes with the state.
+    reacts
+        How the action follows the state.
     """
 
     episodes: int = EPISODES
@@ -60,7 +62,9 @@ class Panel:
     z_lasts: float = 0.0
     z_of_unit: bool = False
     shock: float = 0.0
+    effect: float = -0.4
     varies: float = 0.0
+    reacts: float = 0.0
 
     def __call__(self, rng: Rng) -> Log:
         """Draw the panel."""
@@ -69,10 +73,10 @@ class Panel:
         for t in range(self.steps):
             u, new_z = _next(u, self.lasting, rng), _next(z, self.z_lasts, rng)
             z = z if self.z_of_unit else new_z
-            a = 0.8 * z + u + 0.5 * rng.normal(size=len(x))
+            a = 0.8 * z + u + 0.5 * rng.normal(size=len(x)) + self.reacts * x
             rows.append(np.column_stack([np.arange(len(x)), np.full(len(x), t), x, a, z]))
             noise = 0.5 * rng.normal(size=len(x)) + self.shock * rng.normal()
-            x = 0.6 * x - (0.4 + self.varies * x) * a + u + noise
+            x = 0.6 * x + (self.effect - self.varies * x) * a + u + noise
             x, before = x + self.delay * before + self.level * own, a
         table = dict(zip(("unit", "time", "x", "a", "z"), np.concatenate(rows).T, strict=True))
         return read_logs(table, state="x", action="a", instrument="z", episode="unit", step="time")
@@ -118,6 +122,7 @@ RIGHT: dict[str, Callable[[Rng], Log]] = {
     "panel, instrument lasts": Panel(z_lasts=0.8),
     "panel, instrument of the unit": Panel(z_of_unit=True),
     "panel, shocks that all share": Panel(shock=1.0),
+    "panel, actions that react": Panel(effect=0.5, reacts=0.3),
     "panel, 3 long episodes": Panel(episodes=3, steps=400),
     "rows": draw_rows,
     "rows, heavy tails": lambda rng: draw_rows(rng, tails=2.5),
@@ -129,6 +134,7 @@ RIGHT: dict[str, Callable[[Rng], Log]] = {
 WRONG: dict[str, Callable[[Rng], Log]] = {
     "panel, unit effects": Panel(level=1.0),
     "panel, unit effects, 400 episodes": Panel(level=1.0, episodes=400),
+    "panel, unit effects, actions react": Panel(level=0.7, effect=0.5, reacts=0.3),
     "panel, lasting confounder": Panel(lasting=0.6),
     "panel, delayed effect": Panel(delay=-0.4, z_lasts=0.8),
     "panel, effect that varies": Panel(varies=0.3),

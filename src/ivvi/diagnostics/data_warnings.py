@@ -1,9 +1,11 @@
-"""What the rows of a log make one doubt: states known too late, codes, gaps of steps, copies.
+"""What the rows of a log make one doubt: late states, codes, gaps of steps, copies, cut values.
 
 Each is a sentence that names the column, what was found, and the remedy.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -23,6 +25,10 @@ MANY_COPIES = 0.01
 """Share of rows that are copies of another."""
 CONTINUOUS = 0.9
 """Values per distinct row that some column must have for copies not to be chance."""
+PILED, RARE = 0.05, 0.2
+"""Share of rows at one end of an outcome, and how often, next to it, any other value may occur."""
+FEWEST_OTHERS = 20
+"""Other values that an outcome must have."""
 
 
 def data_warnings(log: Log, head: Batch, counts: Counts, *, linear: bool) -> tuple[str, ...]:
@@ -90,6 +96,31 @@ def copied_rows(head: Batch, roles: Roles) -> str:
         "errors count each as a new observation and are too small; remove the copies, or name "
         "the column of what was observed twice (cluster=, --cluster)"
     )
+
+
+def cut_off(head: Batch, outputs: Sequence[str]) -> str:
+    """Say that an outcome piles up at one end, as values that were cut off there do, or nothing.
+
+    Zeros below all others are ordinary: nothing was bought, nobody worked.
+    """
+    if not len(head):
+        return ""
+    y = head.first(MOST_ROWS).y
+    for end, word in ((y.max(axis=0), "largest"), (y.min(axis=0), "smallest")):
+        shares = (y == end).mean(axis=0)
+        for j in np.flatnonzero((shares >= PILED) & (shares < 1)).tolist():
+            value, share = float(end[j]), float(shares[j])
+            others, counts = np.unique(y[y[:, j] != value, j], return_counts=True)
+            often = counts.max() > RARE * share * len(y)
+            if len(others) < FEWEST_OTHERS or often or (word == "smallest" and value == 0):
+                continue
+            return (
+                f"{share:.0%} of {outputs[j]} are exactly {value:.6g}, its {word} value: if "
+                "values beyond it were recorded as this one (a top code, a limit of detection), "
+                f"effects on {outputs[j]} are understated; use the values as they were before, or "
+                "report the effects as those on what was recorded"
+            )
+    return ""
 
 
 def _first_steps(log: Log) -> np.ndarray:

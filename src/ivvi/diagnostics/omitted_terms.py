@@ -4,7 +4,9 @@ With the right features, E[y - W phi | x, z] = 0, so the residual e has nothing 
 function q of states and instruments: their squares, their products, or those of the row before. A
 product of state and instrument that explains e says that the effect of the action changes with
 the state; the row before, that something lasts which the state does not hold: a unit's own level,
-a lasting confounder, a delayed effect. With L = (A' B^-1 A)^-1 A' B^-1 the score
+a lasting confounder, a delayed effect. A level hides in the coefficient of the state, and shows
+best in all rows before: in the sum of their noise, and in the mean of their states. With
+L = (A' B^-1 A)^-1 A' B^-1 the score
 
     s_i = (q_i - E[q phi'] L psi_i) e_i
 
@@ -246,15 +248,36 @@ def _stretches(episode: Ints) -> Ints:
 
 
 def _lasting_term(residuals: _Residuals, rows: Batch, roles: Roles) -> Omitted | None:
-    """Return what the row before tells of a residual: its columns or, in a sequence, its noise."""
+    """Return what the rows before tell of a residual, in a sequence their noise and actions too."""
     before = _rows_before(rows)
     if len(before) < FEWEST_ROWS:
         return None
-    terms, values = _lagged_terms(rows.chosen(before), roles)
-    if roles.derived:  # given the state, the noise of one step tells nothing of the next
+    x, columns = _cut(rows.x), [_cut(rows.z)]
+    terms = [Term((name,), "before") for name in (*roles.state, *roles.instrument)]
+    if roles.derived:  # given the state, nothing of one step tells the noise of the next
+        noise = _cut(residuals.e)
+        columns += [_cut(rows.a), noise]
+        terms += [Term((name,), "before") for name in roles.action]
         terms += [Term((name,), "noise") for name in residuals.outputs]
-        values = np.vstack([values, _cut(residuals.e[before])])
+        if len(rows) - len(before) >= FEWEST_CLUSTERS:  # few long sums hardly change
+            columns += _sums_so_far(noise, x, before)
+            terms += [Term((name,), "level") for name in residuals.outputs]
+            terms += [Term((name,), "mean") for name in roles.state]
+    values = np.vstack([x, *columns])[:, before]
     return residuals.rows(before + 1).missed((terms, values))
+
+
+def _sums_so_far(noise: Floats, x: Floats, before: Ints) -> list[Floats]:
+    """Return the sum of noise, each as uncertain as any other, and the mean of states so far."""
+    begins = np.ones(x.shape[1], dtype=bool)
+    begins[before + 1] = False
+    first = np.flatnonzero(begins)[np.cumsum(begins) - 1]
+    count = np.arange(1.0, len(first) + 1) - first
+    parts = []
+    for values, size in ((noise, np.sqrt(count)), (x, count)):
+        sums = np.cumsum(values, axis=1)
+        parts.append((sums - (sums - values)[:, first]) / size)
+    return parts
 
 
 def _rows_before(rows: Batch) -> Ints:
@@ -264,11 +287,6 @@ def _rows_before(rows: Batch) -> Ints:
     steps = np.asarray(rows.step, dtype=np.float64)
     same = (rows.episode[1:] == rows.episode[:-1]) & (np.diff(steps) == 1)
     return np.flatnonzero(same)
-
-
-def _lagged_terms(before: Batch, roles: Roles) -> Terms:
-    names = (*roles.state, *roles.instrument)
-    return [Term((name,), "before") for name in names], np.vstack([_cut(before.x), _cut(before.z)])
 
 
 def _product_terms(rows: Batch, roles: Roles) -> Terms:
@@ -374,18 +392,29 @@ def _changing_noise(one: Omitted, roles: Roles) -> str:
 
 
 def _lasting(one: Omitted, roles: Roles) -> str:
-    """Say that the row before still matters, and what to do.
+    """Say that the rows before still matter, and what to do.
 
-    Lags come first: differences of a delayed effect are wrong, and say nothing of it.
+    Lags come first, unless all rows before tell more than the last: differences of a delayed
+    effect are wrong, and say nothing of it, and lags leave the bias of a level.
     """
-    name, episode = one.term.columns[0], roles.episode
-    what = f"{one.output} depends on {name} of the row before, given this row"
-    if one.term.means == "noise":
-        what = f"the noise of {name} lasts: that of a row tells that of {one.output} in the next"
+    name, episode, output = one.term.columns[0], roles.episode, one.output
+    what = {
+        "before": f"{output} depends on {name} of the row before, given this row",
+        "noise": f"the noise of {name} lasts: that of a row tells that of {output} in the next",
+        "level": f"the noise of {name} lasts: that of all rows before tells that of {output}",
+        "mean": f"{output} depends on the mean of {name} in the rows before, given this row",
+    }[one.term.means]
+    lags = "with --lags 1 (lags=1)"
+    level = (
+        "with --difference (difference=True) or --absorb "
+        f"{episode} --half-panel (absorb={episode!r}, half_panel=True)"
+    )
+    remedy = f"fit {lags} or, against levels, {level}"
+    if one.term.means in ("level", "mean"):
+        remedy = f"this looks like a level: fit {level}; against the others, {lags}"
     return (
         f"{what} ({p_words(one.p_value)}): something lasts that the states do not hold, such as a "
         "delayed effect, a lasting confounder or a level of each episode's own; the coefficients "
-        "of the states are biased, and so are those of actions whose instrument lasts: fit with "
-        f"--lags 1 (lags=1); if this sentence stays, with --absorb {episode} (absorb={episode!r}) "
-        "or --difference; and ask `ivvi check`"
+        "of the states are biased, and so are those of actions whose instrument lasts; "
+        f"{remedy}; `ivvi check` tells which"
     )

@@ -36,6 +36,10 @@ REPORT = (
     "Report the effects with their intervals; to plan, fit without controls, since their effects "
     "are not in the model."
 )
+NO_INTERVAL = (
+    "Before any plan, ask `ivvi interval` for the set of each effect: no interval of this table "
+    "can be trusted, and the log may not bound every effect."
+)
 DELAYED = (
     "Of two steps that are compared, the earlier instrument moves the outcome in another way than "
     "through the action, as a delayed effect does: fit with --lags 1 (lags=1) instead of "
@@ -123,13 +127,13 @@ def fit_brief(fit: Fit) -> Brief:
                 ("Next", "Run `ivvi diagnose` on part of the log with fewer features."),
             )
         )
-    trusted = fit.diagnostics.verdict.word in ("strong", "doubtful", "")
-    method = fit.diagnostics.verdict.method
+    verdict = fit.diagnostics.verdict
+    trusted, method = verdict.word in ("strong", "doubtful", ""), verdict.method
     if fit.method in KINDS or (fit.method == "liml" and fit.estimate.W_cov.bekker):
         trusted, method = trusted or bool(method), ""
     plan = REPORT if fit.partialled is not None and fit.partialled.refusal else PLAN
     next_step = plan if trusted else dict(diagnose_brief(fit.diagnostics).items)["Next"]
-    if fit.diagnostics.verdict.word == "contradictory":
+    if verdict.word == "contradictory":
         next_step = f"Do not plan with it. {DELAYED if fit.differenced else next_step}"
     is_linear = fit.estimate.design.linear_inputs  # else powers of one instrument may disagree
     if trusted and is_linear and (refuted := over_identified(fit.diagnostics)):
@@ -137,13 +141,15 @@ def fit_brief(fit: Fit) -> Brief:
     if trusted and any(not one.intervals for one in fit.robust_intervals.found.values()):
         suspect = "`ivvi diagnose --suspect` looks for an invalid one"
         next_step = f"Do not plan with it: {EMPTY}; {suspect}."
+    elif trusted and (verdict.word, verdict.recommended) == ("doubtful", "none"):
+        next_step = NO_INTERVAL
     if trusted and fit.doubts:
         next_step = f"Do not plan with it yet: {fit.doubts[0]}."
     if method:
         next_step = many_sentence(method)
     return Brief(
         (
-            ("Instrument", instrument_sentence(fit.diagnostics.verdict)),
+            ("Instrument", instrument_sentence(verdict)),
             ("Confounding", _confounding(fit, trusted=trusted)),
             ("Next", next_step),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ivvi.diagnostics.data_warnings import data_warnings
+from ivvi.diagnostics.data_warnings import cut_off, data_warnings
 from ivvi.diagnostics.omitted_terms import omitted_terms
 from ivvi.diagnostics.prediction_checks import leaves_range, predicts_worse
 from ivvi.diagnostics.row_influence import alike_within, deciding_row
@@ -32,7 +32,8 @@ def row_warnings(
     if mended and not log.is_residual and method.one_solution:
         doubts = omitted_terms(estimate, moments, *_by_episode(log, head, roles))
     single = "" if roles.frequency else deciding_row(estimate, moments, head)
-    texts = (own.warning if own else "", far, *in_data, single)
+    cut = "" if log.is_residual else cut_off(head, roles.outputs)
+    texts = (own.warning if own else "", far, *in_data, cut, single)
     return log.notes + tuple(text for text in texts if text), doubts
 
 

@@ -342,8 +342,11 @@ def _by_output(text: str, outputs: Sequence[str]) -> dict[str, str]:
 
 
 def _p_values(names: Sequence[str], fit: Fit, chosen: Sequence[str]) -> dict[str, str]:
-    """Return the p-values of the first of these tests that there is, by output."""
-    if fit.inference is None:
+    """Return the p-values of the first of these tests that there is, by output.
+
+    Regression has no residuals of the instruments' estimate, so no overidentification either.
+    """
+    if fit.inference is None or (fit.method == "least-squares" and "sargan" in names):
         return {}
     tests = fit.diagnostics.by_output
     tested = next((tests[name] for name in names if tests.get(name) is not None), None)
@@ -362,6 +365,11 @@ def _first_stage(fit: Fit, outputs: Sequence[str]) -> dict[str, str]:
     else:
         value = d.cragg_donald
     return {} if value is None else _by_output(f"{value:,.1f}", outputs)
+
+
+def _verdict_word(fit: Fit) -> str:
+    """Return the verdict on the instruments; none where they were not used."""
+    return fit.verdict.word if fit.verdict and fit.method != "least-squares" else ""
 
 
 def _r2(fit: Fit, outputs: Sequence[str]) -> dict[str, str]:
@@ -402,7 +410,7 @@ STATISTICS: dict[str, tuple[str, Below]] = {
     "r2": ("R2", _r2),
     "verdict": (
         "instruments",
-        lambda fit, outputs: _by_output(fit.verdict.word if fit.verdict else "", outputs),
+        lambda fit, outputs: _by_output(_verdict_word(fit), outputs),
     ),
     "errors": ("standard errors", _errors),
 }
