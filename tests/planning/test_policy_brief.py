@@ -17,7 +17,7 @@ WEAK = InstrumentVerdict("weak", "", "the effective F is 3; below 12 as weak")
 
 def policy_with(returns, simple, chosen, verdict=STRONG, horizon=5):
     compared = Comparison.of(returns, simple, {}, chosen, horizon)
-    doubts = dict.fromkeys(("fit_doubts", "effect_doubts", "choice_doubts"), ())
+    doubts = dict.fromkeys(("fit_doubts", "effect_doubts", "choice_doubts", "reward"), ())
     problem = SimpleNamespace(model=SimpleNamespace(verdict=verdict), horizon=horizon, **doubts)
     return SimpleNamespace(problem=problem, comparison=compared)
 

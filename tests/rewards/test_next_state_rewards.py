@@ -1,4 +1,4 @@
-"""Rewards of the next state: a learned one that misses them is told, others are left alone."""
+"""Rewards of the next state: they are planned for as such, or told; others are left alone."""
 
 import warnings
 
@@ -7,7 +7,8 @@ import pytest
 
 import ivvi
 from ivvi.errors import IvviWarning, PlanningWarning
-from ivvi.rewards.next_state_rewards import reward_doubts
+from ivvi.rewards import Learned, SeenReward, make_reward
+from ivvi.rewards.next_state_rewards import reward_doubts, seen_reward
 
 
 def fit_with(reward, seed=0, rows=3000, phi=("linear",)):
@@ -36,16 +37,56 @@ LEARNED = {
 }
 
 
+def bought(x, a, y, u):
+    return a * y - a
+
+
+def test_a_threshold_and_a_product_of_the_next_state_are_found():
+    rng = np.random.default_rng(1)
+    x, a = 5 + 2 * rng.normal(size=(1000, 1)), rng.uniform(0, 3, (1000, 1))
+    y = x - a + rng.normal(size=x.shape)
+    for reward in (beyond, bought):
+        found = make_reward("learned", fit_with(reward).model)
+        truth = reward(x[:, 0], a[:, 0], y[:, 0], 0)
+        assert isinstance(found, SeenReward)
+        # the threshold lies between two rows of the log
+        assert np.mean(np.abs(np.asarray(found(x, a, y, 0)) - truth) > 0.05 * truth.std()) < 0.005
+
+
 @pytest.mark.filterwarnings("ignore:linear features are too simple")
-def test_a_threshold_of_the_next_state_is_told_first_by_plan_and_value():
+def test_a_learned_reward_of_the_next_state_is_planned_and_valued_as_if_it_were_written(tmp_path):
+    from jax.scipy.stats import norm
+
     fit = fit_with(beyond)
-    assert "write it as a function of (x, a, x')" in reward_doubts(fit.model)[0]
-    with pytest.warns(PlanningWarning, match="'pay' is a function of the next state"):
-        policy = ivvi.plan(fit, "learned", (0, 3), horizon=2, method="mpc", compare=False)
-    assert "Do not act on it yet. The reward 'pay' is" in " ".join(policy.brief.text.split())
-    with pytest.warns(PlanningWarning, match="'pay' is a function of the next state"):
-        worth = ivvi.value(policy, fit, against=("zero",), draws=20)
-    assert "'pay' is a function of the next state" in worth.warnings[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PlanningWarning)
+        policy = ivvi.plan(fit, "learned", [[0.0], [1.0], [2.0], [3.0]], horizon=1)
+        worth = ivvi.value(policy, fit, against=("zero",), draws=50)
+    assert "'pay' follows from the next state" in " ".join(policy.brief.text.split())
+    assert any("'pay' follows from the next state" in note for note in worth.notes)
+    states, doses = np.linspace(3, 9, 25)[:, None], np.arange(4.0)
+    chance = norm.sf(5.5, 0.8 * states - 0.6 * doses + 1, np.sqrt(0.6**2 + 0.5**2))
+    earned = np.asarray(-10 * chance - doses)
+    chosen = np.asarray(policy(states))[:, 0].astype(int)
+    assert np.max(earned.max(axis=1) - earned[np.arange(25), chosen]) < 0.1
+    policy.save(tmp_path / "policy")
+    again = ivvi.load_policy(tmp_path / "policy")
+    assert again.problem.reward == policy.problem.reward
+    assert np.array_equal(again(states), policy(states))
+
+
+def test_a_reward_that_a_model_holds_is_not_looked_for_again():
+    model = fit_with(beyond).model
+    assert make_reward(Learned(model), model) == Learned(model)
+    assert "write it as a function of (x, a, x')" in reward_doubts(model)[0]
+
+
+def test_doubts_of_the_fit_about_the_reward_alone_do_not_count_where_it_was_found():
+    found = seen_reward(fit_with(beyond).model)
+    assert found.is_all_of("linear features are too simple: pay does not change in proportion to x")
+    assert found.is_all_of("the noise of next_x lasts: that of a row tells that of pay in the next")
+    assert not found.is_all_of("the noise of pay lasts: that of a row tells that of y in the next")
+    assert not found.is_all_of("linear features are too simple: what a does to y changes with pay")
 
 
 @pytest.mark.parametrize("kind", LEARNED)

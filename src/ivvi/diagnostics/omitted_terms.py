@@ -81,6 +81,8 @@ class _Residuals:
         Residuals, (n, d_y), and the names of their outputs.
     V, phi, psi
         The columns of phi and psi other than the constant, (n, p), and which are whose.
+    reward
+        The output that is a reward, if one is.
     """
 
     e: Floats
@@ -90,13 +92,15 @@ class _Residuals:
     psi: list[int]
     clusters: tuple[Ints, ...]
     step: Ints | None
+    reward: str | None = None
 
     def missed(self, terms: Terms) -> Omitted | None:
         """Return the term that explains most of a residual, where one surely does.
 
         With S = U' U and M = Q U of the columns U = [e, V] about their means, the first stage is
         V_psi P, P = S_psi,psi^-1 S_psi,phi, and a term less what this explains of it is
-        q - V_psi P G_q, G = (P' S_psi,psi P)^-1 (Q V_phi)'.
+        q - V_psi P G_q, G = (P' S_psi,psi P)^-1 (Q V_phi)'. What a reward leaves comes last, so
+        that it never hides what the dynamics leave.
         """
         named, Q = terms
         if not named:
@@ -117,7 +121,9 @@ class _Residuals:
         share = sums**2 / np.maximum(np.outer(left, np.diag(S)[:d_y]), TINY)
         share[left <= ROUNDING * own] = 0.0
         places = np.argwhere(share >= max(MATTERS, FEWEST_SQUARES / len(U))).tolist()
-        for q, j in sorted(places, key=lambda at: -share[at[0], at[1]]):
+        for q, j in sorted(
+            places, key=lambda at: (self.outputs[at[1]] == self.reward, -share[at[0], at[1]])
+        ):
             rest = self._centred(Q[q][:, None])[:, 0] - U[:, psi] @ (P @ G[:, q])
             p_value = share.size * self._p_value(rest * U[:, j])
             if p_value < LEVEL:
@@ -222,6 +228,7 @@ def _residuals(
         psi=[place[column] for column in design.psi_columns if column in place],
         clusters=(),
         step=None if step is None else _numbered(step),
+        reward=roles.reward,
     )
     clusters = [] if episode is None else [_stretches(episode)]
     for codes in rows.clusters:

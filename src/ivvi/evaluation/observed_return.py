@@ -17,7 +17,7 @@ from ivvi.logs import Log
 from ivvi.logs.batch import Batch
 from ivvi.moments import Moments
 from ivvi.planning import Problem
-from ivvi.rewards import Function, Learned, Linear, Quadratic
+from ivvi.rewards import Function, Learned, Linear, Quadratic, SeenReward
 
 SAME_LENGTH = 0.02
 """Largest difference of the log's episodes from the horizon, relative, for `from_moments`."""
@@ -83,7 +83,7 @@ def from_log(log: Log, problem: Problem) -> float:
         numbers, first, back = np.unique(batch.episode, return_index=True, return_inverse=True)
         done = np.array([steps.get(int(e), 0) for e in numbers])
         h = np.arange(len(batch)) - first[back] + done[back]
-        if isinstance(problem.reward, Learned):
+        if isinstance(problem.reward, Learned | SeenReward):
             r = batch.y[:, -1]
         else:
             x_next = problem.model.update.observed(batch.y, batch.x, batch.a)
@@ -123,7 +123,7 @@ def from_moments(source: Source, problem: Problem) -> float | None:
     if moments is None or not same or problem.discount < 1 or problem.can_end:
         return None
     reward = problem.reward
-    if isinstance(reward, Learned):
+    if isinstance(reward, Learned | SeenReward):
         return problem.horizon * float(moments.mean[-1])
     x = _raw(moments, "state", len(problem.model.state))
     a = _raw(moments, "input", len(problem.model.action))

@@ -9,6 +9,7 @@ from ivvi.dynamics.model import Dynamics
 from ivvi.evaluation.observed_return import SAME_LENGTH
 from ivvi.evaluation.source import Source
 from ivvi.planning import Problem
+from ivvi.rewards import SeenReward
 
 
 def as_long(source: Source, problem: Problem) -> bool:
@@ -38,6 +39,8 @@ def value_notes(
 ) -> tuple[str, ...]:
     """Say how the intervals were made, and what they rest on."""
     notes = list(problem.doubts)
+    if isinstance(problem.reward, SeenReward):
+        notes.append(problem.reward.words)
     if source.grouped:
         descriptions = {"bootstrap": "clusters are resampled", "wild": "wild draws of clusters"}
         description = descriptions.get(method, "through its standard errors")

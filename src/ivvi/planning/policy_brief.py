@@ -10,6 +10,7 @@ import numpy as np
 from ivvi._io.result import UNTRUSTED, Brief, as_sentence, instrument_sentence
 from ivvi.planning.comparison import CLEAR, Comparison
 from ivvi.planning.problem import Problem
+from ivvi.rewards import SeenReward
 
 OUTSIDE = "Do not act on it: it relies on extrapolation beyond the log. {}"
 VALUE = (
@@ -30,10 +31,12 @@ def plan_brief(problem: Problem, compared: Comparison | None) -> Brief:
     advice = OUTSIDE.format(as_sentence(outside[0])) if outside else advice
     if doubts := (*problem.fit_doubts, *problem.effect_doubts):
         advice = f"Do not act on it yet. {as_sentence(doubts[0])}"
+    earned = "Not compared with other rules." if compared is None else _earned(compared)
+    seen = problem.reward.words if isinstance(problem.reward, SeenReward) else ""
     return Brief(
         (
             ("Instrument", instrument_sentence(verdict)),
-            ("Plan", "Not compared with other rules." if compared is None else _earned(compared)),
+            ("Plan", f"{earned} {seen}".strip()),
             ("Next", _not_to_act(word) if word in UNTRUSTED else advice),
         )
     )

@@ -15,6 +15,7 @@ from ivvi._io.result import Compact
 from ivvi.errors import InputError, hint
 from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
+from ivvi.rewards import SeenReward
 from ivvi.rewards.user_functions import Function, arguments_used
 
 INTEGRATIONS = ("auto", "gauss-hermite", "quasi", "antithetic")
@@ -163,13 +164,13 @@ def uses_step(problem: Problem) -> bool:
 def _looked_at(problem: Problem) -> tuple[str, ...]:
     """Which of x' and the step change what the reward computes."""
     reward = problem.reward
-    if not isinstance(reward, Function):
+    if not isinstance(reward, Function | SeenReward):
         return ()
     return _arguments_used(reward, len(problem.model.state), len(problem.model.action))
 
 
 @lru_cache(maxsize=64)
-def _arguments_used(reward: Function, d_x: int, d_a: int) -> tuple[str, ...]:
+def _arguments_used(reward: Function | SeenReward, d_x: int, d_a: int) -> tuple[str, ...]:
     """Name the arguments that matter: one that the reward merely accepts is not used."""
     with jax.enable_x64(True):
         state, action = (jax.ShapeDtypeStruct((2, d), np.float64) for d in (d_x, d_a))

@@ -8,6 +8,7 @@ from ivvi.rewards.make_reward import (
     reward_from_json,
     reward_to_json,
 )
+from ivvi.rewards.next_state_rewards import SeenReward
 from ivvi.rewards.user_functions import Function
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Quadratic",
     "RatingReward",
     "Reward",
+    "SeenReward",
     "is_reward",
     "make_reward",
     "parse_reward",

@@ -14,6 +14,7 @@ from ivvi._io.serialization import unpack_fields
 from ivvi.errors import FileError, InputError, hint, nearest
 from ivvi.features.custom_block import import_saved
 from ivvi.rewards.builtin import Learned, Linear, Numbers, Quadratic, RatingReward, Reward
+from ivvi.rewards.next_state_rewards import SeenReward, seen_reward
 from ivvi.rewards.user_functions import Function
 
 Names = tuple[str, ...]
@@ -24,7 +25,9 @@ HIDDEN = ("model", "function", "context", "instrument", "nodes", "shares")
 """Fields that a reward takes from its model and that are not saved with it."""
 
 
-KINDS: dict[Any, Any] = {c.kind: c for c in (Quadratic, Linear, RatingReward, Learned, Function)}
+KINDS: dict[Any, Any] = {
+    c.kind: c for c in (Quadratic, Linear, RatingReward, Learned, SeenReward, Function)
+}
 
 
 def is_reward(value: Any) -> bool:
@@ -35,6 +38,7 @@ def is_reward(value: Any) -> bool:
 def make_reward(reward: Any, model: Any, instrument: Mapping[str, Any] | None = None) -> Reward:
     """Return a reward for a word, a function, or a reward that is one already.
 
+    A learned reward that has no model yet is looked for among functions of the next state first.
     `instrument` gives the value of the instrument to a function that asks for it.
     """
     if isinstance(reward, str):
@@ -44,7 +48,8 @@ def make_reward(reward: Any, model: Any, instrument: Mapping[str, Any] | None = 
             raise InputError(
                 "the reward 'learned' needs a model that was fitted with a reward column"
             )
-        reward = Learned(model)
+        seen = seen_reward(model) if reward.model is None else None
+        reward = Learned(model) if seen is None else seen
     if isinstance(reward, Quadratic | Linear):
         reward = _of_predicted(reward, model)
         _check_widths(reward, tuple(model.state), tuple(model.action))
@@ -152,6 +157,8 @@ def reward_from_json(value: Mapping[str, Any], model: Any) -> Reward:
         import_saved(settings.get("path"))
     try:
         kind = KINDS[value.get("kind")]
+        if kind is Learned:
+            return make_reward(Learned(model), model)
         return make_reward(kind(**unpack_fields(kind, settings)), model)
     except (KeyError, TypeError) as error:
         raise FileError(

@@ -1,15 +1,21 @@
 """Rewards of a log that follow from the next state, of which a learned reward says too little.
 
-A log often records r = f(x, a, x'): a cost of every day above a threshold. A reward that is learned
-is E[r | x, do(a)] in the model's own features, which need not bend as f does. If f can be seen in
-the model's rows, its average over next states is compared with what the model learned.
+A log often records r = f(x, a, x'): a cost of every day above a threshold, a price times what was
+sold. A reward that is learned is E[r | x, do(a)] in the model's own features, which need not bend
+as f does. If f can be seen in the model's rows, its average over next states is compared with what
+the model learned; where the two are far apart, f is the reward. Nothing is left of r that a
+confounder could move, so that no instrument is needed for f.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import re
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
+
+from ivvi.features.blocks import Array
 
 FEWEST_ROWS, MOST_ROWS = 200, 512
 """Rows that can tell, and how many the averages are compared in."""
@@ -17,6 +23,8 @@ EXACT, NEARLY = 0.98, 0.8
 """Share of the variance of rewards, in rows that were not fitted, that a function explains; the
 smaller one will do if it is right in nearly all of these rows, as where a rare step is a bit off.
 """
+ENOUGH = 0.999
+"""Share of the variance at which no further threshold is looked for."""
 TERMS = 30
 """Thresholds in a fitted function, at most."""
 MOST_COLUMNS = 40
@@ -27,41 +35,86 @@ DRAWS = 128
 """Next states drawn for each row."""
 
 
-class Steps(NamedTuple):
-    """A function that is quadratic but for steps and bends at thresholds of single columns."""
+@dataclass(frozen=True)
+class SeenReward:
+    """r(x, a, x') that is quadratic but for steps and bends at thresholds of single columns.
 
-    scale: np.ndarray
+    Attributes
+    ----------
+    name
+        The reward's column in the log.
+    scale
+        What the columns of x, a and x' are divided by.
+    columns, thresholds
+        Of the steps and bends.
+    weights
+        Of 1, the scaled columns, their squares and products, steps and bends.
+    """
+
+    kind: ClassVar[str] = "seen"
+    name: str
+    scale: tuple[float, ...]
     columns: tuple[int, ...]
     thresholds: tuple[float, ...]
-    weights: np.ndarray
+    weights: tuple[float, ...]
 
-    def __call__(self, inputs: np.ndarray) -> np.ndarray:
-        """Evaluate on (n, p); returns (n,)."""
-        design = _terms(inputs / self.scale, self.columns, self.thresholds)
-        values: np.ndarray = design @ self.weights
-        return values
+    def __call__(self, x: Array, a: Array, x_next: Array, h: Array) -> Array:
+        """Evaluate on (..., d_x), (..., d_a), (..., d_x); returns (...)."""
+        xp = x_next.__array_namespace__()
+        lead = np.broadcast_shapes(*(part.shape[:-1] for part in (x, a, x_next)))
+        parts = [xp.broadcast_to(part, (*lead, part.shape[-1])) for part in (x, a, x_next)]
+        scaled = xp.concatenate(parts, axis=-1) / np.asarray(self.scale)
+        return _terms(scaled, self.columns, self.thresholds) @ np.asarray(self.weights)
+
+    @property
+    def words(self) -> str:
+        """What a plan for it should say."""
+        return (
+            f"The reward {self.name!r} follows from the next state in the log, and counts as that "
+            "function of (x, a, x')."
+        )
+
+    def is_all_of(self, doubt: str) -> bool:
+        """Tell whether a doubt of the fit is about the learned reward, which this replaces."""
+        name = re.escape(self.name)
+        about = rf"(: |^|to |on |of ){name} (does not|changes|\(|and not|depends|in the next)"
+        return re.search(about, doubt) is not None
+
+
+def seen_reward(model: Any) -> SeenReward | None:
+    """Return the function of (x, a, x') that the log's rewards are and the model did not learn.
+
+    None where they are none, where the model learned their average, and where episodes end: no next
+    state follows then.
+    """
+    return None if model.ends else _missed(model)
 
 
 def reward_doubts(model: Any) -> tuple[str, ...]:
     """Say that the log's rewards follow from the next state in a way the model did not learn."""
-    rows = _rows(model)
-    if rows is None:
-        return ()
-    x, a, x_next, r = rows
-    found = _fitted(np.column_stack([x, a, x_next]), r)
-    if found is None or _fitted(np.column_stack([x, a]), r) is not None:
-        return ()
-    x, a, rng = x[:MOST_ROWS], a[:MOST_ROWS], np.random.default_rng(0)
-    drawn = (np.column_stack([x, a, np.asarray(model.sample(x, a, rng))]) for _ in range(DRAWS))
-    expected = np.mean([found(some) for some in drawn], axis=0)
-    off = expected - np.asarray(model.reward(x, a))
-    if np.sqrt(np.mean(off**2)) < FAR_OFF * expected.std():
+    if _missed(model) is None:
         return ()
     return (
         f"the reward {model.outputs[-1]!r} is a function of the next state, and what was learned "
         "from state and action is far from its average: write it as a function of (x, a, x') for "
         "a right value (reward=, --reward module:function)",
     )
+
+
+def _missed(model: Any) -> SeenReward | None:
+    """Return the function that rewards are, if what was learned is far from its average."""
+    rows = _rows(model)
+    if rows is None:
+        return None
+    x, a, x_next, r = rows
+    found = _fitted(np.column_stack([x, a, x_next]), r, model.outputs[-1])
+    if found is None or _fitted(np.column_stack([x, a]), r) is not None:
+        return None
+    x, a, rng = x[:MOST_ROWS], a[:MOST_ROWS], np.random.default_rng(0)
+    drawn = (np.asarray(model.sample(x, a, rng)) for _ in range(DRAWS))
+    expected = np.mean([np.asarray(found(x, a, some, np.zeros(()))) for some in drawn], axis=0)
+    off = expected - np.asarray(model.reward(x, a))
+    return None if np.sqrt(np.mean(off**2)) < FAR_OFF * expected.std() else found
 
 
 def _rows(model: Any) -> tuple[np.ndarray, ...] | None:
@@ -77,22 +130,29 @@ def _rows(model: Any) -> tuple[np.ndarray, ...] | None:
     return x, a, x_next, y[:, -1]
 
 
-def _fitted(inputs: np.ndarray, r: np.ndarray) -> Steps | None:
-    """Return the function (n, p) -> (n,) that explains the rewards; None where none is found."""
+def _fitted(inputs: np.ndarray, r: np.ndarray, name: str = "") -> SeenReward | None:
+    """Return the function of (n, p) that explains the rewards best; None where none does."""
     scale = np.maximum(np.abs(inputs).max(axis=0), 1e-300)
     inputs, held_out = inputs / scale, np.arange(len(r)) % 4 == 3
     columns: tuple[int, ...] = ()
     thresholds: tuple[float, ...] = ()
+    best, chosen = np.inf, None
     for _ in range(TERMS):
         design = _terms(inputs, columns, thresholds)
         weights = np.linalg.lstsq(design[~held_out], r[~held_out], rcond=None)[0]
         left = r - design @ weights
-        if _is_exact(left[held_out], r[held_out]):
-            weights = np.linalg.lstsq(design, r, rcond=None)[0]
-            return Steps(scale, columns, thresholds, weights)
+        missed = float(np.mean(left[held_out] ** 2) / max(r[held_out].var(), 1e-300))
+        if missed < best and _is_exact(left[held_out], r[held_out]):
+            best, chosen = missed, len(columns)
+        if missed <= 1 - ENOUGH:
+            break
         column, threshold = _best_split(inputs[~held_out], left[~held_out])
         columns, thresholds = (*columns, column), (*thresholds, threshold)
-    return None
+    if chosen is None:
+        return None
+    columns, thresholds = columns[:chosen], thresholds[:chosen]
+    weights = np.linalg.lstsq(_terms(inputs, columns, thresholds), r, rcond=None)[0]
+    return SeenReward(name, tuple(scale.tolist()), columns, thresholds, tuple(weights.tolist()))
 
 
 def _is_exact(left: np.ndarray, r: np.ndarray) -> bool:
@@ -102,17 +162,14 @@ def _is_exact(left: np.ndarray, r: np.ndarray) -> bool:
     return bool(explained >= EXACT or (explained >= NEARLY and right >= 0.99))
 
 
-def _terms(
-    inputs: np.ndarray, columns: tuple[int, ...], thresholds: tuple[float, ...]
-) -> np.ndarray:
-    """Return 1, inputs, their squares and products, steps and bends, (n, q)."""
-    p = inputs.shape[1]
+def _terms(inputs: Array, columns: tuple[int, ...], thresholds: tuple[float, ...]) -> Any:
+    """Return 1, inputs (..., p), their squares and products, steps and bends, (..., q)."""
+    xp, p = inputs.__array_namespace__(), inputs.shape[-1]
     first, second = np.triu_indices(p) if p <= 10 else (np.arange(p), np.arange(p))
-    parts = [np.ones((len(inputs), 1)), inputs, inputs[:, first] * inputs[:, second]]
-    for column, threshold in zip(columns, thresholds, strict=True):
-        above = inputs[:, column] > threshold
-        parts += [above[:, None], (above * (inputs[:, column] - threshold))[:, None]]
-    return np.hstack(parts)
+    split = inputs[..., np.array(columns, dtype=int)]
+    above = split - np.array(thresholds)
+    parts = [inputs[..., :1] * 0.0 + 1.0, inputs, inputs[..., first] * inputs[..., second]]
+    return xp.concatenate([*parts, 1.0 * (above > 0), xp.maximum(above, 0.0)], axis=-1)
 
 
 def _best_split(inputs: np.ndarray, left: np.ndarray) -> tuple[int, float]:

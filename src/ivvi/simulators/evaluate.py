@@ -21,7 +21,7 @@ from ivvi.fitting.inference import NORMAL_95
 from ivvi.planning import MPC, Planner
 from ivvi.planning.plan import plan
 from ivvi.planning.policy import Policy, check_steps
-from ivvi.rewards import Learned
+from ivvi.rewards import Learned, SeenReward
 from ivvi.simulators import ConfoundedEnv
 from ivvi.simulators.world import Behaviour
 
@@ -293,7 +293,8 @@ def decompose(
     settings: dict[str, Any] = {"episodes": episodes, "horizon": steps, "seed": seed}
     _check_width("policy", policy, env)
     problem = policy.problem
-    reward = problem.reward if isinstance(problem.reward, Learned) else env.reward
+    learned = isinstance(problem.reward, Learned | SeenReward)
+    reward = problem.reward if learned else env.reward
     model = ModelSimulator(problem.model, reward, env.world.initial, problem.terminal)
     world_best, world_own = (env.rollout(p, **settings).returns for p in (best, policy))
     model_best, model_own = (roll_out(model, p, **settings).returns for p in (best, policy))
