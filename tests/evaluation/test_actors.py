@@ -11,7 +11,7 @@ import ivvi
 from ivvi.evaluation.model_draws import ModelDraws
 from ivvi.evaluation.source import Source
 from ivvi.evaluation.stacked_policies import BehaviourActor
-from ivvi.planning.behaviour_policy import BehaviourPolicy
+from ivvi.planning.behaviour_policy import MEANS, BehaviourPolicy, _chances
 from ivvi.planning.problem import Problem
 from ivvi.planning.simple_rules import UsualRule
 
@@ -85,6 +85,32 @@ def test_discrete_habits_keep_their_probabilities():
     assert set(np.unique(done)) == {0.0, 1.0}
     # 0.3 of the simulator: the errors of 2,000 rows in 200 episodes and of 3,000 draws
     assert done.mean() == pytest.approx(0.3, abs=5 * np.hypot(0.018, 0.0085))
+
+
+def test_doses_are_drawn_with_the_mean_and_the_spread_of_the_log():
+    """Doses 0, 1, 2 and 5, each often; a rounded mean would be 1 or 2 in every state."""
+    rng = np.random.default_rng(0)
+    x, z, u = rng.normal(size=4000), rng.normal(size=4000), rng.uniform(size=4000)
+    a = np.array([0.0, 1.0, 2.0, 5.0])[(4 * u ** np.exp(-0.3 * np.tanh(z))).astype(int)]
+    fit = ivvi.estimate({"x0": x, "a0": a, "z0": z, "next_x0": 0.5 * x - a + rng.normal(size=4000)})
+    done = acts_of_behaviour(Source.of(fit).behaviour, 1)[0, :, 0]
+    assert set(np.unique(done)) == {0.0, 1.0, 2.0, 5.0}
+    # of 3,000 draws, and of 4,000 rows
+    assert done.mean() == pytest.approx(a.mean(), abs=5 * a.std() * np.hypot(1 / 55, 1 / 63))
+    shares, logged = (
+        [np.mean(some == level) for level in (0.0, 1.0, 2.0, 5.0)] for some in (done, a)
+    )
+    np.testing.assert_allclose(shares, logged, atol=5 * 0.45 * np.hypot(1 / 55, 1 / 63))
+
+
+def test_chances_of_levels_have_the_mean_that_is_asked_for():
+    values, shares = np.array([-1.0, 0.0, 0.5, 7.0]), np.array([0.1, 0.2, 0.3, 0.4])
+    chances = _chances(values, shares)
+    p = np.diff(chances, axis=1, prepend=0.0)
+    np.testing.assert_allclose(p @ values, np.linspace(-1, 7, MEANS), atol=1e-9)
+    assert (p >= 0).all()
+    place = (shares @ values + 1) / 8 * (MEANS - 1)  # the log's own mean: nearly its own shares
+    np.testing.assert_allclose(p[round(place)], shares, atol=0.02)
 
 
 def test_the_usual_level_of_a_category_is_the_likeliest():

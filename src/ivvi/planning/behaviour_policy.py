@@ -5,7 +5,8 @@
 with f the features of psi that look at the state alone. In the log eta is correlated with the
 hidden confounder that also moves the next state, which makes the actions look better than they are.
 Here zeta and eta are drawn at random from rows of the log: the same behaviour, without the
-confounder. Its usual action in a state is E[a | x], of a category the most probable level.
+confounder. Discrete actions are drawn with the mean that they have in a state, and otherwise as in
+the log. The usual action is E[a | x], of a category the most probable level.
 `Support` is the region where the log has rows.
 """
 
@@ -17,6 +18,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import softmax
 
 from ivvi._io.result import Compact
 from ivvi.dynamics.model import Dynamics
@@ -69,6 +71,8 @@ def slopes_of(F: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 MOST_LEVELS = 12
 """Distinct values up to which a column of actions is taken to be discrete."""
+MEANS = 33
+"""Means, evenly spaced between the lowest and the highest level, for which chances are kept."""
 RAW = Power(1, "input")
 
 
@@ -132,6 +136,8 @@ class BehaviourPolicy(Compact):
     levels
         Values of discrete columns of actions in order, (d_a, MOST_LEVELS), the last one
         repeated; NaN for continuous columns.
+    chances
+        Probabilities that an action is at most its level, by its mean, (d_a, MEANS, MOST_LEVELS).
     """
 
     features: BehaviourFeatures
@@ -142,6 +148,7 @@ class BehaviourPolicy(Compact):
     low: np.ndarray
     high: np.ndarray
     levels: np.ndarray
+    chances: np.ndarray
 
     @classmethod
     def of(cls, model: Dynamics, moments: Moments | None = None) -> BehaviourPolicy | None:
@@ -162,13 +169,14 @@ class BehaviourPolicy(Compact):
             a - Psi @ action_weights.T,
             z - F @ instrument_weights.T,
             *bounds,
-            _levels(a),
+            *_levels(a),
         )
 
     @property
     def rows(self) -> BehaviourRows:
         """What is the same in every model of a stack."""
-        return BehaviourRows(self.eta, self.zeta, self.low, self.high, self.levels)
+        bounds = self.low, self.high
+        return BehaviourRows(self.eta, self.zeta, *bounds, self.levels, self.chances)
 
     def usual(self, x: Array) -> Array:
         """Return E[a | x] within the log's range, (n, d_a); of categories the likeliest level."""
@@ -190,7 +198,7 @@ class BehaviourPolicy(Compact):
         """
         mean = self._mean(self.psi(x, z_row))
         a = jnp.clip(mean + jnp.asarray(self.eta)[row], self.low, self.high)
-        a = _on_levels(a, mean, u, jnp.asarray(self.levels))
+        a = self._on_levels(a, mean, u)
         for columns in self.features.exclusive:
             p = jnp.cumsum(Category(columns).probabilities(mean), axis=-1)[..., :-1]
             a = _put(a, columns, (u[..., columns[0], None] > p).sum(axis=-1))
@@ -204,6 +212,17 @@ class BehaviourPolicy(Compact):
         z = jnp.einsum("...nf,...zf->...nz", F, jnp.asarray(self.instrument_weights))
         return self.features.psi(x, z + jnp.asarray(self.zeta)[row])
 
+    def _on_levels(self, a: Array, mean: Array, u: Array) -> Array:
+        """Return actions whose discrete columns are levels, drawn with the mean that they have."""
+        levels, chances = jnp.asarray(self.levels), jnp.asarray(self.chances)
+        low, wide = levels[:, 0], levels[:, -1] - levels[:, 0]
+        place = (MEANS - 1) * jnp.clip((mean - low) / jnp.where(wide > 0, wide, 1.0), 0.0, 1.0)
+        below = jnp.clip(jnp.nan_to_num(place), 0, MEANS - 2).astype(int)
+        at, share = jnp.arange(len(levels)), (place - below)[..., None]
+        at_most = (1 - share) * chances[at, below] + share * chances[at, below + 1]
+        level = (1 - u[..., None] > at_most[..., :-1]).sum(axis=-1)
+        return jnp.where(jnp.isnan(low), a, levels[at, level])
+
     def _mean(self, psi: Array) -> Array:
         return jnp.einsum("...np,...ap->...na", psi, jnp.asarray(self.action_weights))
 
@@ -216,6 +235,7 @@ class BehaviourRows(NamedTuple):
     low: np.ndarray
     high: np.ndarray
     levels: np.ndarray
+    chances: np.ndarray
 
 
 def coefficients(
@@ -232,13 +252,40 @@ def coefficients(
     return slopes_of(R[:, psi], a), slopes_of(R[:, psi[list(features.of_state)]], z)
 
 
-def _levels(a: np.ndarray) -> np.ndarray:
+def _levels(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the levels of the columns of actions (m, d_a), and their chances by the mean."""
     levels = np.full((a.shape[1], MOST_LEVELS), np.nan)
+    chances = np.ones((a.shape[1], MEANS, MOST_LEVELS))
     for j, column in enumerate(a.T):
-        values = np.unique(column)
+        values, counts = np.unique(column, return_counts=True)
         if len(values) <= MOST_LEVELS:
             levels[j] = np.append(values, [values[-1]] * (MOST_LEVELS - len(values)))
-    return levels
+            chances[j, :, : len(values)] = _chances(values, counts / len(column))
+    return levels, chances
+
+
+def _chances(values: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Return P(a <= value) for each of MEANS means, (MEANS, l).
+
+    Of all distributions on the values with a given mean, the one closest to the log's `shares`,
+    p_i exp(t values_i) up to a factor. A mixture of two of them has a mean between theirs.
+    """
+    if len(values) == 1:
+        return np.ones((MEANS, 1))
+    unit, targets = (values - values[0]) / (values[-1] - values[0]), np.linspace(0, 1, MEANS)
+    low, high = np.full(MEANS, -1e4), np.full(MEANS, 1e4)
+    for _ in range(60):
+        t = (low + high) / 2
+        p = _tilted(unit, shares, t)
+        low, high = np.where(p @ unit < targets, t, low), np.where(p @ unit < targets, high, t)
+    p = _tilted(unit, shares, (low + high) / 2)
+    p[0], p[-1] = np.eye(len(values))[[0, -1]]
+    return np.asarray(np.cumsum(p, axis=1))
+
+
+def _tilted(unit: np.ndarray, shares: np.ndarray, t: np.ndarray) -> np.ndarray:
+    """Return shares_i exp(t unit_i), made to sum to one, (len(t), l)."""
+    return np.asarray(softmax(np.log(shares) + t[:, None] * unit, axis=1))
 
 
 def _put(a: Array, columns: tuple[int, ...], level: Array) -> Array:
@@ -246,14 +293,3 @@ def _put(a: Array, columns: tuple[int, ...], level: Array) -> Array:
     place = np.eye(a.shape[-1])[list(columns)]
     kept = a * (1.0 - place.sum(axis=0))
     return kept + jnp.asarray(Category(columns).levels)[level] @ place
-
-
-def _on_levels(a: Array, mean: Array, u: Array, levels: Array) -> Array:
-    """Round discrete coordinates up or down at random, so that their mean is kept."""
-    target = jnp.clip(mean, levels[:, 0], levels[:, -1])
-    below = jnp.sum(levels <= target[..., None], axis=-1) - 1
-    at = jnp.arange(levels.shape[0])
-    low = levels[at, jnp.clip(below, 0, levels.shape[1] - 1)]
-    high = levels[at, jnp.clip(below + 1, 0, levels.shape[1] - 1)]
-    share = jnp.where(high > low, (target - low) / jnp.where(high > low, high - low, 1.0), 0.0)
-    return jnp.where(jnp.isnan(levels[:, 0]), a, jnp.where(u < share, high, low))
