@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from helpers import ROLES, changed, make_rows, take, write_table
-from ivvi import estimate, read_logs
-from ivvi.errors import ColumnError, DataError, FileError, IdentificationError, InputError
+from ivvi import InputError, estimate, read_logs
+from ivvi.errors import ColumnError, DataError, FileError, IdentificationError
 
 COLUMNS = make_rows()
 SHUFFLED = np.random.default_rng(4).permutation(60)

@@ -90,8 +90,8 @@ def roles_of(names_of):
 @pytest.fixture(scope="session")
 def moments_of(roles_of):
     """Return the moments of arrays x, a, z, y; no reader looks at them on the way."""
+    from ivvi.features import parse_features
     from ivvi.features.design import Design
-    from ivvi.features.feature_map import parse_features
     from ivvi.logs import Batch
     from ivvi.moments import Moments
 

@@ -14,9 +14,9 @@ import pytest
 
 import ivvi
 from helpers import OPTIONS, assert_refused, changed, make_rows, run, take, write_table
-from ivvi import SGDA, Checkpoint, estimate, read_logs
+from ivvi import SGDA, Checkpoint, InputError, estimate, read_logs
 from ivvi._io.files import load_file, remove_file, save_file
-from ivvi.errors import FileError, InputError
+from ivvi.errors import FileError
 from ivvi.estimators import Exact
 from ivvi.logs import Position
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import ivvi
+from ivvi import InputError
 from ivvi._io.plotting import IV, LS, MUTED
-from ivvi.errors import InputError
-from ivvi.planning.comparison import Bound, Comparison, Entry
+from ivvi.planning import Comparison
+from ivvi.planning.comparison import Bound, Entry
 from ivvi.sequence.check_result import Check, plot_checks
 from ivvi.sequence.cluster_tests import LargestContrast, Range
 from ivvi.weak_iv.confidence_sets import ConfidenceSet

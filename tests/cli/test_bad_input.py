@@ -8,8 +8,7 @@ import pytest
 
 from bad_cases import CASES, COLUMN_CASES, DATA_CASES, FILE_CASES, table
 from helpers import OPTIONS, assert_refused, fit_json, mark_thorough, run, run_process
-from ivvi import make_env
-from ivvi.errors import InputError
+from ivvi import InputError, make_env
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -22,10 +22,10 @@ from helpers import (
     take,
     write_table,
 )
-from ivvi import make_env, read_logs
+from ivvi import InputError, make_env, read_logs
 from ivvi._io.files import load_folder, save_folder
 from ivvi._io.memory import available_memory, check_memory
-from ivvi.errors import FileError, InputError
+from ivvi.errors import FileError
 from ivvi.logs import parquet_files
 
 

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ivvi
+from ivvi import InputError
 from ivvi.diagnostics import cragg_donald, diagnose, first_stage, strength
-from ivvi.errors import DataError, IdentificationError, InputError, IvviWarning
+from ivvi.errors import DataError, IdentificationError, IvviWarning
 from ivvi.estimators import Exact, LeastSquares
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import ivvi
+from ivvi import report
 from ivvi.diagnostics.timing import explained_in_own_row
 from ivvi.errors import IvviWarning
-from ivvi.reporting import report
 from ivvi.sequence.lag_tests import _largest
 
 STORES, WEEKS = 40, 60

@@ -16,9 +16,8 @@ from helpers import (
     textbook_rows,
     write_table,
 )
+from ivvi import InputError, StandardErrors
 from ivvi.diagnostics import diagnose, difference
-from ivvi.errors import InputError
-from ivvi.estimators import StandardErrors
 
 lm = pytest.importorskip("linearmodels.iv")
 sm = pytest.importorskip("statsmodels.api")

@@ -7,8 +7,7 @@ import pytest
 
 import ivvi
 from helpers import ROLES, dependent_log, dependent_rows, make_rows
-from ivvi.errors import InputError
-from ivvi.estimators import StandardErrors
+from ivvi import InputError, StandardErrors
 
 pytestmark = pytest.mark.filterwarnings("ignore:weak instruments")
 

@@ -11,10 +11,10 @@ import pytest
 
 import helpers
 import ivvi
-from ivvi import Dynamics, load_model
+from ivvi import Dynamics, InputError, custom, linear, load_model, one_hot
 from ivvi._io.files import save_folder
-from ivvi.errors import FileError, InputError
-from ivvi.features import custom, fourier, linear, one_hot, polynomial, spline
+from ivvi.errors import FileError
+from ivvi.features import fourier, polynomial, spline
 
 RNG = np.random.default_rng(0)
 X, A = RNG.normal(size=(40, 2)), RNG.integers(0, 3, size=(40, 1)).astype(float)

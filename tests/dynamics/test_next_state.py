@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi.dynamics.model import Dynamics
+from ivvi import Dynamics, InputError
 from ivvi.dynamics.next_state_distribution import (
     Category,
     indicator_categories,
@@ -16,7 +16,6 @@ from ivvi.dynamics.next_state_distribution import (
     noise_law,
     outcomes,
 )
-from ivvi.errors import InputError
 
 WEAR = np.array([[0.7, 0.2, 0.1, 0.0], [0, 0.6, 0.3, 0.1], [0, 0, 0.5, 0.5], [0, 0, 0, 1.0]])
 LEVELS = np.vstack([np.zeros(3), np.eye(3)])

@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ivvi import InputError, StandardErrors
 from ivvi.diagnostics import cragg_donald, sargan, strength, wu_hausman
-from ivvi.errors import DataError, InputError
-from ivvi.estimators import Exact, LeastSquares, StandardErrors
+from ivvi.errors import DataError
+from ivvi.estimators import Exact, LeastSquares
 from ivvi.estimators.covariance.estimate_covariance import with_errors
 from ivvi.estimators.covariance.resolved_errors import Resolved
 from ivvi.estimators.whitening import whiten
+from ivvi.features import FeatureMap
 from ivvi.features.blocks import Constant, Power
-from ivvi.features.feature_map import FeatureMap
 from ivvi.moments import Moments
 
 METHODS = [Exact(), LeastSquares()]

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 import ivvi
 from helpers import TEXTBOOK, dependent_log, dependent_rows, mark_thorough, textbook
-from ivvi.errors import DataError, IdentificationError, InputError
-from ivvi.estimators import GMM, LIML, Exact, Fuller, KClass, LeastSquares, StandardErrors
+from ivvi import InputError, StandardErrors
+from ivvi.errors import DataError, IdentificationError
+from ivvi.estimators import GMM, LIML, Exact, Fuller, KClass, LeastSquares
 from ivvi.estimators.kclass import liml_k
 
 lm = pytest.importorskip("linearmodels.iv")

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import ivvi
+from ivvi import StandardErrors
 from ivvi.diagnostics import cragg_donald, diagnose
 from ivvi.errors import IvviWarning
-from ivvi.estimators import Exact, LeastSquares, StandardErrors
+from ivvi.estimators import Exact, LeastSquares
 from ivvi.estimators.covariance.estimate_covariance import with_errors
 from ivvi.estimators.covariance.resolved_errors import Resolved
 

@@ -6,11 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ivvi
-from ivvi.errors import DataError, InputError
-from ivvi.estimators import Exact
+from ivvi import InputError
+from ivvi.errors import DataError
+from ivvi.estimators import Exact, Penalised
 from ivvi.estimators.cross_validation import fold_moments, fold_moments_of_log, others
 from ivvi.estimators.estimate import Rows
-from ivvi.estimators.penalised import Penalised, coordinate_descent
+from ivvi.estimators.penalised import coordinate_descent
 from ivvi_reproduction.sequence_checks import draw_log
 
 EPISODES = np.arange(300) // 10

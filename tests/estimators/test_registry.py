@@ -3,8 +3,7 @@
 import pytest
 
 from helpers import OPTIONS, fit_json, make_rows, write_table
-from ivvi import words
-from ivvi.errors import InputError
+from ivvi import InputError, words
 from ivvi.estimators.registry import (
     METHODS,
     make_method,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 import ivvi
-from ivvi.errors import InputError
+from ivvi import InputError
 from ivvi.estimators.shrinkage import shrink
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi.errors import DataError, InputError
+from ivvi import InputError
+from ivvi.errors import DataError
 from ivvi.estimators import Exact
 
 

@@ -11,8 +11,8 @@ import ivvi
 from ivvi.evaluation.model_draws import ModelDraws
 from ivvi.evaluation.source import Source
 from ivvi.evaluation.stacked_policies import BehaviourActor
+from ivvi.planning import Problem
 from ivvi.planning.behaviour_policy import MEANS, BehaviourPolicy, _chances
-from ivvi.planning.problem import Problem
 from ivvi.planning.simple_rules import UsualRule
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import ivvi
 from helpers import dependent_log, dependent_rows
-from ivvi.dynamics.model import Dynamics
+from ivvi import Dynamics
 from ivvi.estimators import Exact
 from ivvi.evaluation.model_draws import (
     _estimates,

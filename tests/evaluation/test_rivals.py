@@ -7,7 +7,7 @@ import pytest
 
 import ivvi
 from helpers import ROLES, assert_refused, make_rows, run
-from ivvi.errors import InputError
+from ivvi import InputError
 from ivvi.evaluation.source import Source
 from ivvi.evaluation.value_policy import default_rivals
 

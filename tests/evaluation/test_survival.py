@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi.dynamics.model import Dynamics
-from ivvi.evaluation.valuation import Valuation
-from ivvi.features.feature_map import linear
+from ivvi import Dynamics, linear
+from ivvi.evaluation import Valuation
 from ivvi.reporting.policy_sections import value_section
 
 SE = 0.02

@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 import ivvi
 from ivvi.errors import IvviWarning
-from ivvi.evaluation.interval_estimate import IntervalEstimate
+from ivvi.evaluation import IntervalEstimate
 
 REWARD = "quadratic:weight=0.05"
 pytestmark = pytest.mark.filterwarnings("ignore:.* draws are few:ivvi.errors.IvviWarning")

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi.errors import InputError, IvviWarning
+from ivvi import InputError
+from ivvi.errors import IvviWarning
 from ivvi.evaluation.model_draws import bootstrap
 from ivvi.evaluation.source import Source
 

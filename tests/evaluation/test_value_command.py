@@ -7,7 +7,7 @@ import pytest
 
 import ivvi
 from helpers import OPTIONS, assert_refused, make_rows, run, write_table
-from ivvi.errors import InputError
+from ivvi import InputError
 
 REWARD = "quadratic:weight=0.05"
 pytestmark = [

@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 
 import ivvi
-from ivvi.errors import IdentificationError, InputError
-from ivvi.evaluation.interval_estimate import IntervalEstimate
+from ivvi import InputError
+from ivvi.errors import IdentificationError
+from ivvi.evaluation import IntervalEstimate, Valuation
 from ivvi.evaluation.observed_return import Gap
-from ivvi.evaluation.valuation import Valuation
 
 ROLES = {"state": "x", "action": "a", "instrument": "z", "episode": "ep", "step": "t"}
 ASKED = {"reward": "quadratic:weight=x:1", "horizon": 3, "against": (), "draws": 20}

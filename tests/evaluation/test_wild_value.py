@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi import StandardErrors
-from ivvi.errors import InputError
+from ivvi import InputError, StandardErrors
 from ivvi.evaluation.model_draws import left_out, reweighted, wild, wild_draws, wild_weights
 from ivvi.evaluation.source import Source
 

@@ -10,20 +10,12 @@ import pytest
 from scipy.interpolate import BSpline
 
 import ivvi
+from ivvi import InputError, custom, linear, one_hot
 from ivvi._io.trust import trusting
-from ivvi.errors import DataError, FileError, InputError
+from ivvi.errors import DataError, FileError
+from ivvi.features import FeatureMap, fourier, parse_features, polynomial, spline
 from ivvi.features.blocks import Constant, Fourier, Interactions, OneHot, Power, Spline
 from ivvi.features.custom_block import Custom
-from ivvi.features.feature_map import (
-    FeatureMap,
-    custom,
-    fourier,
-    linear,
-    one_hot,
-    parse_features,
-    polynomial,
-    spline,
-)
 
 D_X, D_U = 2, 3
 STATE, INPUTS = ("x0", "x1"), ("u0", "u1", "u2")

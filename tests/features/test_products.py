@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ivvi.errors import InputError
+from ivvi import InputError
 from ivvi.features import FeatureMap, parse_features
 from ivvi.features.products import Products
 from ivvi.features.splines import bend_roughness, bends, rotation, second_derivatives, spline_basis

@@ -7,7 +7,8 @@ import pytest
 
 import ivvi
 from helpers import assert_refused, run
-from ivvi.errors import InputError, IvviWarning
+from ivvi import InputError
+from ivvi.errors import IvviWarning
 
 COLUMNS = ("--state", "severity", "--action", "dose", "--instrument", "push")
 

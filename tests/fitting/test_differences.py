@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 import ivvi
 from helpers import OPTIONS, ROLES, run
-from ivvi.errors import InputError, IvviWarning
+from ivvi import ConfoundedEnv, InputError
+from ivvi.errors import IvviWarning
 from ivvi.features.design import build_design
 from ivvi.fitting.differences import BEFORE, DifferencedTable
-from ivvi.simulators import ConfoundedEnv, gaussian, linear_world
+from ivvi.simulators import gaussian, linear_world
 
 LASTING = np.array([[1.0, 0.5], [0.5, 1.0]])
 

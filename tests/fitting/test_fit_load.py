@@ -8,9 +8,9 @@ import pytest
 
 import ivvi
 from helpers import assert_refused, run
-from ivvi import words
+from ivvi import InputError, words
 from ivvi._io.serialization import Packer, Unpacker
-from ivvi.errors import FileError, InputError
+from ivvi.errors import FileError
 from ivvi.estimators.registry import METHODS
 
 WORDS = [

@@ -7,8 +7,9 @@ import pytest
 
 import ivvi
 from helpers import OPTIONS, ROLES, assert_refused, make_rows, run, write_table
+from ivvi import InputError
 from ivvi.diagnostics.distributions import chi2_quantile
-from ivvi.errors import DataError, InputError
+from ivvi.errors import DataError
 
 
 @pytest.mark.filterwarnings("ignore:weak instruments")  # poly2 of two actions

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from helpers import ROLES, changed, make_rows, take, write_table
-from ivvi import SGDA, Stream, estimate, read_logs
-from ivvi.errors import ColumnError, DataError, FileError, InputError, IvviWarning
+from ivvi import SGDA, InputError, Stream, estimate, read_logs
+from ivvi.errors import ColumnError, DataError, FileError, IvviWarning
 from ivvi.estimators import Exact, LeastSquares
 from ivvi.estimators.sgda.schedules import ConstantSteps
 from ivvi.logs import Batch

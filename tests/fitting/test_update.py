@@ -11,11 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from helpers import OPTIONS, ROLES, assert_refused, make_rows, run, run_process, write_table
-from ivvi import SGDA, estimate, load_fit, load_model, read_logs, update
+from ivvi import SGDA, InputError, Shard, estimate, load_fit, load_model, read_logs, update
 from ivvi._io.replacing import locked
-from ivvi.errors import InputError
 from ivvi.estimators import Exact
-from ivvi.fitting.saved_moments import Shard
 
 
 @pytest.fixture

@@ -23,8 +23,7 @@ from hypothesis import strategies as st
 from fuzz.hostile import ARRAYS, VALUES, commands, leaves, replaced
 from fuzz.promise import is_one_sentence, keeps_its_promise, names
 from helpers import OPTIONS, ROLES, forge, make_rows, run, write_table
-from ivvi import Stream
-from ivvi.errors import InputError
+from ivvi import InputError, Stream
 
 HOUR = 3600.0
 TESTS = 6

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi.errors import ColumnError, FileError, InputError
+from ivvi import InputError
+from ivvi.errors import ColumnError, FileError
 from ivvi.logs import csv_files
 
 ROLES = {"state": "x", "action": "a", "instrument": "z", "episode": "id", "step": "t"}

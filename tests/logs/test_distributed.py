@@ -12,9 +12,9 @@ import pytest
 
 import ivvi
 from helpers import OPTIONS, assert_refused, changed, make_rows, run, run_process, take, write_table
-from ivvi.errors import DataError, InputError
+from ivvi import InputError, linear
+from ivvi.errors import DataError
 from ivvi.features.design import Design
-from ivvi.features.feature_map import linear
 from ivvi.logs.dask import LOCAL, connected
 from ivvi.moments import compute_moments
 from ivvi.moments.dask import compute_moments_on

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import ivvi
+from ivvi import read_logs
 from ivvi.categories import decode_rows, encode_rows
 from ivvi.errors import ColumnError, DataError, IdentificationError, IvviWarning
 from ivvi.fitting.saved_moments import open_like
-from ivvi.logs import read_logs
 
 ROLES = {"action": "drug", "instrument": "z", "episode": "patient", "step": "day"}
 

@@ -19,7 +19,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import ivvi
 from helpers import make_rows
-from ivvi.errors import InputError
+from ivvi import InputError
 from ivvi.sklearn import IVRegressor
 
 FEWER_ROWS = "fewer rows than coefficients are refused"

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from helpers import ROLES, make_rows, take, write_table
-from ivvi import read_logs
+from ivvi import Log, read_logs
 from ivvi.errors import DataError, FileError
-from ivvi.logs import SOURCE_KEY, Log, concatenate
+from ivvi.logs import SOURCE_KEY, concatenate
 
 COLUMNS = make_rows(6, 10)
 SHUFFLED = np.random.default_rng(2).permutation(60)

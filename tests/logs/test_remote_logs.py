@@ -5,7 +5,8 @@ import pytest
 
 import ivvi
 from helpers import assert_refused, make_rows, run, take, write_table
-from ivvi.errors import FileError, InputError
+from ivvi import InputError
+from ivvi.errors import FileError
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -71,7 +72,7 @@ def test_a_url_without_fsspec_says_what_to_install(monkeypatch):
 
 
 def test_a_checkpoint_needs_files_on_this_machine(bucket, tmp_path):
-    from ivvi._io.checkpoint import Checkpoint
+    from ivvi import Checkpoint
 
     with pytest.raises(InputError, match="a checkpoint needs a log in files"):
         ivvi.estimate(bucket, checkpoint=Checkpoint(tmp_path / "state"))

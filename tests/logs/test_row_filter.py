@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from helpers import assert_refused, changed, make_rows, run, take, write_table
-from ivvi import estimate, load_fit, read_logs, update
-from ivvi.errors import ColumnError, DataError, InputError
+from ivvi import InputError, estimate, load_fit, read_logs, update
+from ivvi.errors import ColumnError, DataError
 from ivvi.logs.row_filter import RowFilter
 
 ROLES = {"state": "x*", "action": "a?", "instrument": "z*"}

@@ -5,9 +5,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ivvi import Schema, read_logs
 from ivvi.errors import ColumnError
 from ivvi.fitting.saved_moments import open_like
-from ivvi.logs import Schema, read_logs
 from ivvi.logs.column_conventions import with_new_names
 
 NAMES = ["episode", "step", "x0", "x1", "x2", "speed", "a0", "z0", "z1", "reward", "w", "next_x0"]

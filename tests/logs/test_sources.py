@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from helpers import ROLES, changed, make_rows, take, write_table
-from ivvi import read_logs
-from ivvi.errors import ColumnError, DataError, FileError, InputError, MissingError
+from ivvi import InputError, read_logs
+from ivvi.errors import ColumnError, DataError, FileError, MissingError
 from ivvi.logs import Counts
 from ivvi.logs import parquet_files as parquet
 from ivvi.logs.readers import open_table

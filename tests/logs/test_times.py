@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import ivvi
-from ivvi.errors import DataError, InputError
+from ivvi import InputError
+from ivvi.errors import DataError
 
 N, LENGTH = 40, 5
 START = dt.datetime(2024, 3, 4, 8)

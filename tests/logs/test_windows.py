@@ -4,10 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ivvi.errors import InputError
-from ivvi.fitting import estimate
+from ivvi import InputError, estimate, read_logs
 from ivvi.fitting.saved_moments import open_like
-from ivvi.logs import read_logs
 
 RNG = np.random.default_rng(0)
 ROLES = {"state": "x", "action": "a", "instrument": "z", "episode": "id", "step": "date"}

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers import OPTIONS, ROLES, assert_refused, changed, make_rows, run, write_table
-from ivvi import Shard, estimate, load_model, read_logs
-from ivvi.errors import FileError, InputError
+from ivvi import InputError, Shard, estimate, load_model, read_logs
+from ivvi.errors import FileError
 from ivvi.estimators import Exact
 from ivvi.features.design import build_design
 from ivvi.moments import Moments

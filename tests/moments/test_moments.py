@@ -7,14 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ivvi.errors import InputError
+from ivvi import InputError, linear
 from ivvi.estimators import Exact
+from ivvi.features import FeatureMap, parse_features, polynomial, spline
 from ivvi.features.blocks import Constant, Fourier, Interactions, OneHot, Power, Spline
 from ivvi.features.design import Design
-from ivvi.features.feature_map import FeatureMap, linear, parse_features, polynomial, spline
 from ivvi.logs import Batch, Roles
-from ivvi.moments import Moments, compress, compute_moments, is_constant
-from ivvi.moments.group_sums import group_codes
+from ivvi.moments import Moments, compress, compute_moments, group_codes, is_constant
 
 WORDS = ("linear", "poly2", "poly2:cross", "spline:4", "fourier:7")
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from ivvi import linear
 from ivvi.features.design import Design
-from ivvi.features.feature_map import linear
 from ivvi.logs import Batch, Roles
-from ivvi.moments.group_sums import GroupTally
+from ivvi.moments import GroupTally
 from ivvi.moments.welford import run_products, scatter_of
 
 LENGTHS = {

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi import Actions, Dynamics, load_policy
-from ivvi.errors import InputError, PlanningWarning
-from ivvi.planning import Auto
+from ivvi import Actions, Dynamics, InputError, load_policy
+from ivvi.errors import PlanningWarning
+from ivvi.planning import Auto, Comparison, Problem
 from ivvi.planning.auto import COARSE, FINER, Contest, _is_resolved
-from ivvi.planning.comparison import Comparison, Trials
-from ivvi.planning.problem import Problem
+from ivvi.planning.comparison import Trials
 from ivvi.planning.riccati import RiccatiStep, riccati_values
 from ivvi.planning.simple_rules import HeldRule
 from ivvi.planning.upper_bounds import MOST_PATHS, _relaxed, _residual, upper_bound

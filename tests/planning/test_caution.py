@@ -10,7 +10,7 @@ import pytest
 
 import ivvi
 from helpers import run
-from ivvi.errors import InputError
+from ivvi import InputError
 from ivvi.planning.behaviour_policy import BehaviourPolicy, Support
 from ivvi.planning.cautious import SCENARIOS, STEPS, directions, scenarios
 from ivvi.planning.simple_rules import fall_back

@@ -8,7 +8,8 @@ import pytest
 
 import ivvi
 from helpers import assert_refused, run, write_table
-from ivvi.errors import DataError, InputError, IvviWarning
+from ivvi import InputError
+from ivvi.errors import DataError, IvviWarning
 from ivvi.fitting.saved_moments import open_like
 from ivvi.planning.comparison import Trials
 from ivvi.reporting.policy_sections import value_section

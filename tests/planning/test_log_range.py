@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi.errors import InputError, IvviWarning, PlanningWarning
+from ivvi import InputError
+from ivvi.errors import IvviWarning, PlanningWarning
 from ivvi.planning.serving import serve
 
 ROLES = {

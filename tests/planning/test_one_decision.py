@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi.errors import InputError
+from ivvi import InputError
 
 
 def patients(n=3000, seed=7):

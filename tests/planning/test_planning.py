@@ -13,14 +13,13 @@ from scipy.optimize import lsq_linear
 
 import ivvi
 from helpers import user_reward
-from ivvi import MPC, Actions, load_policy, plan
+from ivvi import MPC, Actions, InputError, load_policy, plan
 from ivvi.dynamics.rollout import Decision
-from ivvi.errors import InputError
+from ivvi.planning import Problem
 from ivvi.planning.mpc.beam_search import best_choice
 from ivvi.planning.mpc.box_qp import BoxQP
 from ivvi.planning.mpc.lookahead import Lookahead, quadratic_form
 from ivvi.planning.newton import maximise
-from ivvi.planning.problem import Problem
 from ivvi.planning.riccati import value_tail
 from ivvi.rewards import Quadratic
 

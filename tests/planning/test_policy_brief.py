@@ -8,7 +8,7 @@ import pytest
 import ivvi
 from helpers import run
 from ivvi.dynamics.instrument_verdict import InstrumentVerdict
-from ivvi.planning.comparison import Comparison
+from ivvi.planning import Comparison
 from ivvi.planning.policy_brief import act_brief, plan_brief
 
 STRONG = InstrumentVerdict("strong", "", "the effective F is 90; 23 and above counts as strong")

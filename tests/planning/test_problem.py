@@ -9,10 +9,10 @@ import pytest
 
 import ivvi
 from helpers import user_reward
-from ivvi import Actions, plan
+from ivvi import Actions, InputError, plan
 from ivvi._io.trust import trusting
-from ivvi.errors import FileError, InputError, PlanningWarning
-from ivvi.planning.problem import Problem
+from ivvi.errors import FileError, PlanningWarning
+from ivvi.planning import Problem
 from ivvi.rewards import (
     Linear,
     Quadratic,

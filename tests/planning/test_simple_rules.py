@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ivvi.dynamics.extrapolation import FAR
-from ivvi.planning.problem import Problem
+from ivvi.planning import Problem
 from ivvi.planning.simple_rules import STEPS, HeldRule, lower_bounds
 
 REWARD = "quadratic:weight=0.05"

@@ -3,9 +3,7 @@
 import pytest
 
 from helpers import run
-from ivvi import words
-from ivvi.errors import InputError
-from ivvi.estimators import StandardErrors
+from ivvi import InputError, StandardErrors, words
 from ivvi.features import parse_features
 
 

@@ -12,8 +12,7 @@ import pytest
 import ivvi
 from helpers import OPTIONS, assert_refused, make_rows, run, write_table
 from ivvi.errors import IvviWarning
-from ivvi.evaluation.interval_estimate import IntervalEstimate
-from ivvi.evaluation.valuation import Valuation
+from ivvi.evaluation import IntervalEstimate, Valuation
 from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.inline_svg import INK, draw
 from ivvi.reporting.page import Picture, decimals_of, format_cell, sort_value

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ivvi.errors import InputError
+from ivvi import InputError
 from ivvi_reproduction.breakdown_points import QUESTIONS, BreakdownComparison, measure, root, table
 
 

@@ -7,8 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from ivvi.errors import InputError
-from ivvi.simulators import ConfoundedEnv
+from ivvi import ConfoundedEnv, InputError
 from ivvi_reproduction.convergence_rate import (
     SETTLED,
     STRENGTHS,

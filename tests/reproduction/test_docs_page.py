@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from helpers import ROOT
-from ivvi.errors import InputError
+from ivvi import InputError
 from ivvi_reproduction.docs_page import PageNumbers, between, digits, in_words, make_page, span
 from ivvi_reproduction.one_change import Change, table
 from ivvi_reproduction.reproduce import read_results

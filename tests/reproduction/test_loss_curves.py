@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from ivvi import InputError
 from ivvi._io.plotting import check_figure, save_figure
-from ivvi.errors import InputError
 from ivvi_reproduction.loss_curves import SETTINGS, LossCurve, command, draw, run, table
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from helpers import ROOT
-from ivvi.errors import InputError
+from ivvi import InputError
 from ivvi_reproduction.cell_statistics import CellStatistics
 from ivvi_reproduction.one_change import (
     CHANGES,

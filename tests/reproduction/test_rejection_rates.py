@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from ivvi.estimators import StandardErrors
+from ivvi import StandardErrors
 from ivvi_reproduction.rejection_rates import DESIGNS, NullDesign, command, measure, table
 
 pytestmark = pytest.mark.filterwarnings("ignore:weak instruments")

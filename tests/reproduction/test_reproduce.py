@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from helpers import assert_refused, run
-from ivvi.errors import FileError, InputError
+from ivvi import InputError
+from ivvi.errors import FileError
 from ivvi_reproduction.cell_statistics import CellStatistics, Spread
 from ivvi_reproduction.docs_page import make_page
 from ivvi_reproduction.jobs import Job, Options, Outcome, list_jobs

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ivvi.errors import InputError
+from ivvi import InputError
 from ivvi_reproduction.sequence_checks import draw, measure, table
 
 

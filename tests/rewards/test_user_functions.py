@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi.dynamics.model import Dynamics
-from ivvi.errors import InputError
-from ivvi.features.feature_map import linear
-from ivvi.rewards import make_reward
-from ivvi.rewards.user_functions import NODES, Function, typical_rows
+from ivvi import Dynamics, InputError, linear
+from ivvi.rewards import Function, make_reward
+from ivvi.rewards.user_functions import NODES, typical_rows
 
 
 def shop(weeks: int = 12, stores: int = 60) -> ivvi.Log:

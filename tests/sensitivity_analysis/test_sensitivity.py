@@ -11,10 +11,10 @@ import pytest
 
 import ivvi
 from helpers import run
-from ivvi.actions import Actions
-from ivvi.errors import InputError
+from ivvi import Actions, InputError
+from ivvi.sensitivity_analysis import Sensitivity
 from ivvi.sensitivity_analysis.breakdown import has_flipped
-from ivvi.sensitivity_analysis.result import Breakdown, Sensitivity
+from ivvi.sensitivity_analysis.result import Breakdown
 from ivvi.sensitivity_analysis.violations import Size
 
 REWARD = "quadratic:weight=0.05"

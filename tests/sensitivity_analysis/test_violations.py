@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ivvi
-from ivvi.errors import InputError
+from ivvi import InputError
 from ivvi.estimators import Exact
 from ivvi.sensitivity_analysis.violations import Exclusion, Violation
 

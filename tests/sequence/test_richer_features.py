@@ -5,8 +5,8 @@ import pytest
 
 import ivvi
 from helpers import dependent_log, dependent_rows
+from ivvi.features import parse_features
 from ivvi.features.design import Design, build_design
-from ivvi.features.feature_map import parse_features
 from ivvi.moments import compute_moments
 from ivvi.moments.compression import restrict
 from ivvi.sequence.richer_features import eta_2, richer_word

@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 import ivvi
 import ivvi.logs.log
 from helpers import OPTIONS, assert_refused, make_rows, run, write_table
-from ivvi.errors import InputError
+from ivvi import ConfoundedEnv, InputError
 from ivvi.features.design import build_design
 from ivvi.logs import Batch
 from ivvi.moments import compute_moments
 from ivvi.sequence.lagged_moments import Blocks, compute_sequence_moments
-from ivvi.simulators import ConfoundedEnv, World
-from ivvi.simulators.world import gaussian
+from ivvi.simulators import World, gaussian
 from ivvi_reproduction.sequence_checks import draw
 
 BALANCE, START = "balance on the past", "balance on the start"
@@ -518,8 +517,7 @@ def test_what_is_no_time_is_refused(tmp_path):
 def test_the_cuts_of_a_long_log_are_near_its_quartiles():
     import pyarrow as pa
 
-    from ivvi.logs import Calendar
-    from ivvi.logs.table import ArrowTable
+    from ivvi.logs import ArrowTable, Calendar
 
     days = np.random.default_rng(0).permutation(300_000)
     cuts = Calendar.of_table(ArrowTable(pa.table({"day": days})), "day").cuts

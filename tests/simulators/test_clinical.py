@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi.errors import InputError
-from ivvi.simulators import ConfoundedEnv, gaussian, linear_world
+from ivvi import ConfoundedEnv, InputError
+from ivvi.simulators import gaussian, linear_world
 from ivvi.simulators.clinical import CARE_COST, delivery_reward
 
 CASES = {"nicu": {"episodes": 4000}, "sepsis": {"episodes": 400}}

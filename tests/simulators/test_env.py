@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from ivvi.errors import InputError
-from ivvi.simulators import ConfoundedEnv, linear_world
+from ivvi import ConfoundedEnv, InputError
+from ivvi.simulators import linear_world
 from ivvi.simulators.catalogue import NAMES
 from world_checks import assert_covariance, correlations
 

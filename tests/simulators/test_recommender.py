@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi.errors import InputError
+from ivvi import InputError
 from ivvi.simulators.recommender import ORIGINAL, REVISED
 from world_checks import true_mean
 

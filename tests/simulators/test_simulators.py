@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import ivvi
-from ivvi.errors import InputError
+from ivvi import InputError
 from ivvi.simulators import env as env_module
 from world_checks import assert_covariance, correlations, true_mean
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi.errors import InputError
-from ivvi.simulators import ConfoundedEnv, World, gaussian
+from ivvi import ConfoundedEnv, InputError
+from ivvi.simulators import World, gaussian
 from ivvi.simulators import env as env_module
 from world_checks import correlations
 

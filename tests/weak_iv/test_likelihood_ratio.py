@@ -8,7 +8,8 @@ import pytest
 
 import ivvi
 from helpers import OPTIONS, assert_refused, make_rows, mark_thorough, run, write_table
-from ivvi.errors import DataError, InputError
+from ivvi import InputError
+from ivvi.errors import DataError
 from ivvi.weak_iv.confidence_sets import (
     LINE,
     conditional_likelihood_ratio,

@@ -9,11 +9,11 @@ import pytest
 
 import ivvi
 from helpers import mark_thorough
+from ivvi import custom, report
+from ivvi.diagnostics import Verdict
 from ivvi.diagnostics.distributions import noncentral_tail
-from ivvi.diagnostics.verdict import Verdict
 from ivvi.errors import DataError, IdentificationError, IvviWarning
-from ivvi.features.feature_map import custom, polynomial
-from ivvi.reporting import report
+from ivvi.features import polynomial
 from ivvi.sklearn import IVRegressor
 from ivvi.weak_iv.action_strength import holding
 from ivvi.weak_iv.robust_intervals import TOO_WEAK, UNBOUNDED, RobustIntervals, settled

@@ -11,8 +11,8 @@ import pytest
 
 import ivvi
 from helpers import OPTIONS, ROLES, assert_refused, make_rows, run, write_table
-from ivvi import StandardErrors
-from ivvi.errors import InputError, IvviWarning
+from ivvi import InputError, StandardErrors
+from ivvi.errors import IvviWarning
 from ivvi.fitting.inference import half_widths
 from ivvi.weak_iv.wild_bootstrap import WildBootstrap
 

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 import ivvi
 from helpers import ROLES, dependent_log, dependent_rows, make_rows, mark_thorough
-from ivvi.errors import InputError
-from ivvi.estimators import StandardErrors
+from ivvi import InputError, StandardErrors
 from ivvi.estimators.covariance.meat import kernel_weights
 from ivvi.moments.welford import scatter_by_group
 

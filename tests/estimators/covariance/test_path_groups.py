@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi.errors import DataError, InputError
+from ivvi import InputError
+from ivvi.errors import DataError
 from ivvi.fitting.inference import half_widths
 from ivvi.logs import InstrumentPaths
 

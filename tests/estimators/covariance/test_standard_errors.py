@@ -5,8 +5,8 @@ import pytest
 
 import ivvi
 from helpers import ROLES, dependent_log, dependent_rows, make_rows
-from ivvi.errors import DataError, InputError
-from ivvi.estimators import StandardErrors
+from ivvi import InputError, StandardErrors
+from ivvi.errors import DataError
 
 pytestmark = pytest.mark.filterwarnings("ignore:weak instruments")
 

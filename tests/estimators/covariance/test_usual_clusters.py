@@ -5,9 +5,9 @@ import pytest
 from sklearn.linear_model import LinearRegression
 
 import ivvi
+from ivvi import Shard
 from ivvi.errors import IvviWarning
 from ivvi.features.design import build_design
-from ivvi.fitting.saved_moments import Shard
 
 pytestmark = pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
 

@@ -8,7 +8,8 @@ import pytest
 
 import ivvi
 from helpers import ROLES, make_rows
-from ivvi.errors import DataError, InputError, IvviWarning
+from ivvi import SGDA, InputError, linear
+from ivvi.errors import DataError, IvviWarning
 from ivvi.estimators import Exact
 from ivvi.estimators.convergence import Trace, log_points
 from ivvi.estimators.sgda.sampler import Shuffled, Streamed, SweepPosition, evaluate
@@ -20,9 +21,8 @@ from ivvi.estimators.sgda.schedules import (
     Theorem,
     parse_schedule,
 )
-from ivvi.estimators.sgda.sgda import SGDA
+from ivvi.features import parse_features
 from ivvi.features.design import Design
-from ivvi.features.feature_map import linear, parse_features
 from ivvi.moments import Moments, compute_moments
 
 CELLS = [(name, k, s) for name, ks in (("linear", (5, 10, 20)), ("nonlinear", (1, 3, 5)))

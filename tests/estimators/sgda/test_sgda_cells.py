@@ -9,11 +9,10 @@ import pytest
 
 import ivvi
 from helpers import ROOT
+from ivvi import SGDA, linear
 from ivvi.estimators import Exact
 from ivvi.estimators.sgda.schedules import ConstantSteps
-from ivvi.estimators.sgda.sgda import SGDA
 from ivvi.features.design import Design
-from ivvi.features.feature_map import linear
 from ivvi.moments import compute_moments
 from ivvi.simulators.catalogue import load_factors
 

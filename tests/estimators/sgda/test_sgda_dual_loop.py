@@ -5,12 +5,12 @@ import pytest
 
 import ivvi
 from helpers import fit_json
-from ivvi.errors import InputError, IvviWarning
+from ivvi import SGDA, InputError
+from ivvi.errors import IvviWarning
 from ivvi.estimators.sgda.sampler import take_rows
 from ivvi.estimators.sgda.schedules import PAPER
-from ivvi.estimators.sgda.sgda import SGDA
+from ivvi.features import parse_features
 from ivvi.features.design import Design
-from ivvi.features.feature_map import parse_features
 from ivvi.moments import compute_moments
 
 DISTANCES = {

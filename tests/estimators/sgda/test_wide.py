@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from helpers import OPTIONS, ROLES, assert_refused, make_rows, run, take, write_table
-from ivvi import SGDA, estimate, load_model, read_logs
-from ivvi.errors import DataError, InputError, IvviWarning
+from ivvi import SGDA, InputError, estimate, load_model, read_logs
+from ivvi.errors import DataError, IvviWarning
 from ivvi.estimators import Exact
 from ivvi.estimators.convergence import Conditions
 from ivvi.estimators.sgda.loop import Descent, pieces

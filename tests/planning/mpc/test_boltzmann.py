@@ -8,9 +8,7 @@ from scipy.stats import truncnorm
 
 import ivvi
 from helpers import assert_refused, run
-from ivvi.actions import Actions
-from ivvi.errors import InputError
-from ivvi.planning import MPC
+from ivvi import MPC, Actions, InputError
 from ivvi.planning.mpc.boltzmann import along_function, along_quadratic, soft_mean
 
 LOW, HIGH = -np.ones(2), np.ones(2)

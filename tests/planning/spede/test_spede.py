@@ -9,9 +9,8 @@ import pytest
 
 import ivvi
 from helpers import mark_thorough
-from ivvi.dynamics.model import Dynamics
+from ivvi import Dynamics, InputError
 from ivvi.dynamics.rollout import Decision
-from ivvi.errors import InputError
 from ivvi.planning import Problem
 from ivvi.planning.spede.features import Spectral, cosine
 from ivvi.planning.spede.greedy import Greedy, believed

@@ -8,8 +8,7 @@ from scipy.linalg import solve_discrete_are
 
 import ivvi
 from ivvi import ValueIteration, plan
-from ivvi.planning import riccati
-from ivvi.planning.problem import Problem
+from ivvi.planning import Problem, riccati
 from ivvi.rewards import Quadratic
 from value_problems import SIMULATED, nonlinear_mean
 

@@ -6,7 +6,7 @@ from scipy.stats import norm
 
 import ivvi
 from ivvi import ValueIteration, plan
-from ivvi.planning.problem import Problem
+from ivvi.planning import Problem
 from ivvi.planning.quadrature import (
     MOST_KEPT,
     Noise,

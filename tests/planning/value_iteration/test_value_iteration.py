@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi import ValueIteration, load_policy, plan
-from ivvi.errors import InputError, PlanningWarning
+from ivvi import InputError, ValueIteration, load_policy, plan
+from ivvi.errors import PlanningWarning
 from value_problems import SIMULATED, next_reward, walk_mean
 
 

@@ -12,7 +12,8 @@ import zipfile
 import pytest
 
 import ivvi.simulators.ratings
-from ivvi.errors import FileError, InputError
+from ivvi import InputError
+from ivvi.errors import FileError
 
 module = sys.modules["ivvi.simulators.ratings.download"]
 
