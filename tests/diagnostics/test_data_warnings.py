@@ -58,7 +58,7 @@ def test_amounts_in_whole_numbers_are_not_taken_for_codes(shape: str) -> None:
     ivvi.fit(ivvi.read_logs(table, state="x,code", **ONE_DECISION))  # a warning is an error here
 
 
-@pytest.mark.filterwarnings("ignore:.* rows? before")
+@pytest.mark.filterwarnings("ignore:.*something lasts")
 def test_units_with_levels_of_their_own_do_not_make_a_code_of_a_number() -> None:
     rng = np.random.default_rng(2)
     table = panel(rng, list(range(8)), episodes=60)

@@ -1,14 +1,16 @@
 """Rewards of the next state: they are planned for as such, or told; others are left alone."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import ivvi
 from ivvi.errors import IvviWarning, PlanningWarning
+from ivvi.planning import Problem
 from ivvi.rewards import Learned, SeenReward, make_reward
-from ivvi.rewards.next_state_rewards import reward_doubts, seen_reward
+from ivvi.rewards.next_state_rewards import reward_doubts
 
 
 def fit_with(reward, seed=0, rows=3000, phi=("linear",)):
@@ -81,12 +83,31 @@ def test_a_reward_that_a_model_holds_is_not_looked_for_again():
     assert "write it as a function of (x, a, x')" in reward_doubts(model)[0]
 
 
-def test_doubts_of_the_fit_about_the_reward_alone_do_not_count_where_it_was_found():
-    found = seen_reward(fit_with(beyond).model)
-    assert found.is_all_of("linear features are too simple: pay does not change in proportion to x")
-    assert found.is_all_of("the noise of next_x lasts: that of a row tells that of pay in the next")
-    assert not found.is_all_of("the noise of pay lasts: that of a row tells that of y in the next")
-    assert not found.is_all_of("linear features are too simple: what a does to y changes with pay")
+def test_doubts_about_a_learned_reward_count_only_where_it_is_planned_for(tmp_path):
+    def cost(x, a, y, u):
+        return -2 * x**2 - a + 10 * u  # linear features are too simple, and no function shows
+
+    fit = fit_with(cost)
+    assert fit.reward_doubts == fit.doubts
+    assert "pay does not change in proportion to x" in fit.doubts[0]
+    model = ivvi.load_fit(fit.save(tmp_path / "model")).model
+    assert model.reward_doubts == model.doubts == fit.doubts
+    settings = {"actions": (0, 3), "horizon": 2, "method": "mpc", "compare": False}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PlanningWarning)
+        policy = ivvi.plan(model, "quadratic:weight=1,target=5", **settings)
+    assert policy.problem.fit_doubts == ()
+    with pytest.warns(PlanningWarning, match="pay does not change in proportion to x"):
+        ivvi.plan(model, "learned", **settings)
+
+
+def test_doubts_about_the_dynamics_count_for_every_reward():
+    fit = fit_with(lambda x, a, y, u: -y)
+    assert fit.doubts == fit.reward_doubts == ()
+    doubted = replace(fit.model, doubts=("the state bends",))
+    for reward in ("learned", "quadratic:weight=1"):
+        problem = Problem.of(doubted, reward, (0, 3), horizon=2)
+        assert "the state bends" in problem.fit_doubts
 
 
 @pytest.mark.parametrize("kind", LEARNED)

@@ -179,25 +179,28 @@ def _numbered(codes: Ints) -> Ints:
 
 def omitted_terms(
     estimate: Estimate, moments: Moments, head: Batch, roles: Roles
-) -> tuple[str, ...]:
-    """Return warnings about what a fit with linear features leaves out, from its first rows."""
+) -> dict[str, str]:
+    """Return what a fit with linear features leaves out, by its first rows.
+
+    Each key is a sentence, its value the output whose equation the term is missing from.
+    """
     design = moments.design
     if not design.linear_inputs or design.constant is None or roles.frequency:
-        return ()  # without a constant, rows are what controls have left
+        return {}  # without a constant, rows are what controls have left
     rows = _first(head)
     if len(rows) < max(FEWEST_ROWS, 10 * design.width) or not estimate.identified:
-        return ()
+        return {}
     residuals = _residuals(estimate, moments, rows, roles)
     if residuals is None:
-        return ()
-    doubts = []
+        return {}
+    doubts = {}
     if (one := _lasting_term(residuals, rows, roles)) is not None:
-        doubts.append(_lasting(one, roles))
+        doubts[_lasting(one, roles)] = one.output
     if (one := residuals.missed(_product_terms(rows, roles))) is not None:
-        doubts.append(_too_simple(one, roles))
+        doubts[_too_simple(one, roles)] = one.output
     elif roles.derived and (one := _uneven(residuals, rows, roles)) is not None:
-        doubts.append(_changing_noise(one, roles))
-    return tuple(doubts)
+        doubts[_changing_noise(one, roles)] = one.output
+    return doubts
 
 
 def _first(head: Batch) -> Batch:
@@ -407,18 +410,18 @@ def _lasting(one: Omitted, roles: Roles) -> str:
     name, episode, output = one.term.columns[0], roles.episode, one.output
     what = {
         "before": f"{output} depends on {name} of the row before, given this row",
-        "noise": f"the noise of {name} lasts: that of a row tells that of {output} in the next",
-        "level": f"the noise of {name} lasts: that of all rows before tells that of {output}",
-        "mean": f"{output} depends on the mean of {name} in the rows before, given this row",
+        "noise": f"the noise of {name} lasts: in one row it predicts that of {output} in the next",
+        "level": f"the noise of {name} lasts: in all earlier rows it predicts that of {output}",
+        "mean": f"{output} depends on the mean of {name} in earlier rows, given this row",
     }[one.term.means]
     lags = "with --lags 1 (lags=1)"
     level = (
         "with --difference (difference=True) or --absorb "
         f"{episode} --half-panel (absorb={episode!r}, half_panel=True)"
     )
-    remedy = f"fit {lags} or, against levels, {level}"
+    remedy = f"fit {lags} or, where episodes have levels of their own, {level}"
     if one.term.means in ("level", "mean"):
-        remedy = f"this looks like a level: fit {level}; against the others, {lags}"
+        remedy = f"this looks like a level of each episode: fit {level}; otherwise {lags}"
     return (
         f"{what} ({p_words(one.p_value)}): something lasts that the states do not hold, such as a "
         "delayed effect, a lasting confounder or a level of each episode's own; the coefficients "

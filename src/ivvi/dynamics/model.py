@@ -100,6 +100,8 @@ class Dynamics(TableResult):
         episode shows no step.
     doubts
         What the fit said against its features.
+    reward_doubts
+        Those of `doubts` that concern the learned reward alone.
     """
 
     phi: FeatureMap
@@ -127,6 +129,7 @@ class Dynamics(TableResult):
     length: int = 0
     derived: bool = False
     doubts: tuple[str, ...] = ()
+    reward_doubts: tuple[str, ...] = ()
 
     @property
     def headline(self) -> str:

@@ -20,7 +20,8 @@ from ivvi.errors import InputError
 from ivvi.features.feature_map import FeatureMap
 
 NAMES = (
-    *("state", "action", "outputs", "unidentified", "refused", "instrument", "ends", "doubts"),
+    *("state", "action", "outputs", "unidentified", "refused", "instrument", "ends"),
+    *("doubts", "reward_doubts"),
 )
 FLAGS = ("has_reward", "global_instrument", "derived")
 SAMPLES = ("states", "starts", "acted", "instruments", "followed")

@@ -80,6 +80,8 @@ class Fit(TableResult):
         What the first rows of the log warn of.
     doubts
         What the first rows of the log say against the features.
+    reward_doubts
+        Those of `doubts` that concern the learned reward alone.
     absorbed, effects
         Fixed effects that were absorbed: how many, and those of each column's values. `moments`
         and `diagnostics` are then those of the rows without them.
@@ -106,6 +108,7 @@ class Fit(TableResult):
     log: Log | None = None
     notes: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+    reward_doubts: tuple[str, ...] = ()
     absorbed: Absorbed | None = None
     effects: tuple[FixedEffects, ...] = ()
     nickell: Nickell | None = None
@@ -219,9 +222,11 @@ class Fit(TableResult):
 
     def _dynamics(self, estimate: Estimate, verdict: Verdict | None = None) -> Dynamics:
         of_log = self.roles, self.counts, self.sample
-        doubts = () if verdict is None else self.doubts
         refusal = "" if self.partialled is None else self.partialled.refusal
-        return fitted_model(estimate, *of_log, verdict=verdict, doubts=doubts, refusal=refusal)
+        model = fitted_model(estimate, *of_log, verdict=verdict, refusal=refusal)
+        if verdict is None:
+            return model
+        return dataclasses.replace(model, doubts=self.doubts, reward_doubts=self.reward_doubts)
 
     @property
     def has_baseline_model(self) -> bool:

@@ -18,13 +18,11 @@ def fitted_model(
     sample: Sample | None,
     *,
     verdict: Verdict | None = None,
-    doubts: tuple[str, ...] = (),
     refusal: str = "",
 ) -> Dynamics:
     """Return the dynamics with the weights of an estimate.
 
-    `verdict` and `doubts` are what the fit says of its instruments and its features, `refusal` why
-    nobody can plan with it.
+    `verdict` is what the fit says of its instruments, `refusal` why nobody can plan with it.
     """
     covariance = estimate.covariance
     words = None if verdict is None else (verdict.word, verdict.sentence, verdict.rule)
@@ -51,7 +49,6 @@ def fitted_model(
         instrument=roles.instrument,
         length=(0 if sample is None else sample.length) or _mean_length(counts, roles),
         derived=roles.derived,
-        doubts=doubts,
         **_sampled_rows(sample),
     )
 

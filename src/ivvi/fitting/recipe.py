@@ -196,11 +196,12 @@ class Recipe:
         if head is not None and log is not None and automatic and not log.is_residual:
             errors = errors.noting(few_values(head, shard.roles))
         notes: tuple[str, ...] = ()
-        doubts: tuple[str, ...] = ()
+        omitted: dict[str, str] = {}
         if log is not None and head is not None:
-            notes, doubts = row_warnings(self.method, log, head, shard, estimate)
+            notes, omitted = row_warnings(self.method, log, head, shard, estimate)
             if alike := dependent_rows(log, estimate, moments, errors):
-                errors, doubts = replace(errors, warning=alike), ()  # rows are not independent
+                errors, omitted = replace(errors, warning=alike), {}  # rows are not independent
+        doubts = tuple(omitted)
         if isinstance(method, KClass) and (mixed := method.doubt(moments.n)):
             doubts = (mixed, *doubts)
         return Fit(
@@ -216,6 +217,7 @@ class Recipe:
             sample=None if head is None else Sample.of(head, shard.roles),
             notes=notes,
             doubts=doubts,
+            reward_doubts=tuple(text for text in omitted if omitted[text] == shard.roles.reward),
         )
 
     def _checked_strength(self, diagnosed: Moments, shard: Shard) -> Strength:

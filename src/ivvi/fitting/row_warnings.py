@@ -20,21 +20,21 @@ from ivvi.moments import Moments
 
 def row_warnings(
     method: Method, log: Log, head: Batch, shard: Shard, estimate: Estimate
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return warnings about the first rows of a log, and doubts about the features of a fit."""
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return warnings about the first rows of a log, and the terms that the features omit."""
     moments, roles = shard.moments, shard.roles
     out_of_range = leaves_range(estimate, moments, head)
     far = out_of_range or predicts_worse(method, moments, head, roles)
     own = explained_in_own_row(head, roles)
     in_data = data_warnings(log, head, shard.counts, linear=moments.design.is_raw)
-    doubts: tuple[str, ...] = ()
+    omitted: dict[str, str] = {}
     mended = own is None and not in_data  # what is wrong with the rows bends the fit too
     if mended and not log.is_residual and method.one_solution:
-        doubts = omitted_terms(estimate, moments, *_by_episode(log, head, roles))
+        omitted = omitted_terms(estimate, moments, *_by_episode(log, head, roles))
     single = "" if roles.frequency else deciding_row(estimate, moments, head)
     cut = "" if log.is_residual else cut_off(head, roles.outputs)
     texts = (own.warning if own else "", far, *in_data, cut, single)
-    return log.notes + tuple(text for text in texts if text), doubts
+    return log.notes + tuple(text for text in texts if text), omitted
 
 
 def dependent_rows(log: Log, estimate: Estimate, moments: Moments, errors: Resolved) -> str:

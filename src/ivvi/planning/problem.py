@@ -28,7 +28,7 @@ from ivvi.errors import InputError, PlanningWarning
 from ivvi.features.blocks import Array
 from ivvi.planning.allowed_actions import allowed_actions
 from ivvi.planning.effect_doubts import effect_doubts
-from ivvi.rewards import Learned, Reward, SeenReward, make_reward
+from ivvi.rewards import Learned, Reward, make_reward
 from ivvi.rewards.function_checks import check_functions
 from ivvi.rewards.next_state_rewards import reward_doubts
 from ivvi.rewards.user_functions import make_ending
@@ -252,10 +252,10 @@ class Problem(Compact):
     @cached_property
     def fit_doubts(self) -> tuple[str, ...]:
         """What the fit said against its features, and what speaks against a learned reward."""
-        reward, doubts = self.reward, self.model.doubts
-        if isinstance(reward, SeenReward):
-            return tuple(text for text in doubts if not reward.is_all_of(text))
-        return (*(reward_doubts(self.model) if isinstance(reward, Learned) else ()), *doubts)
+        model = self.model
+        if isinstance(self.reward, Learned):
+            return (*reward_doubts(model), *model.doubts)
+        return tuple(text for text in model.doubts if text not in model.reward_doubts)
 
     @property
     def choice_doubts(self) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ confounder could move, so that no instrument is needed for f.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -73,12 +72,6 @@ class SeenReward:
             f"The reward {self.name!r} follows from the next state in the log, and counts as that "
             "function of (x, a, x')."
         )
-
-    def is_all_of(self, doubt: str) -> bool:
-        """Tell whether a doubt of the fit is about the learned reward, which this replaces."""
-        name = re.escape(self.name)
-        about = rf"(: |^|to |on |of ){name} (does not|changes|\(|and not|depends|in the next)"
-        return re.search(about, doubt) is not None
 
 
 def seen_reward(model: Any) -> SeenReward | None:
