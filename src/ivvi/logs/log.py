@@ -36,7 +36,7 @@ Progress = Callable[[int], None]
 """Called with the number of rows just read."""
 BATCH_BYTES = 10 << 20
 """Default size of a batch: near the processor's cache, large enough for BLAS."""
-HEAD_ROWS, HEAD_BYTES, HEAD_LEAST = 1 << 16, 16 << 20, 1 << 13
+HEAD_ROWS, HEAD_BYTES, HEAD_LEAST = 1 << 16, 8 << 20, 1 << 13
 """First rows of a log by which features, samples and warnings are chosen: at most so many, and of
 a wide log as many as take so much memory, but no fewer than the last."""
 

@@ -196,6 +196,8 @@ def _odd_ends(V: Floats) -> NDArray[np.bool_]:
     low, high = V.min(axis=0), V.max(axis=0)
     is_low, is_high = low == V, high == V
     often = np.maximum(np.count_nonzero(is_low, axis=0), np.count_nonzero(is_high, axis=0))
+    if not (often >= FEWEST).any():
+        return np.zeros(V.shape[1], dtype=bool)
     above = np.where(is_low, np.inf, V).min(axis=0)
     below = np.where(is_high, -np.inf, V).max(axis=0)
     far = np.maximum(above - low, high - below) >= FAR_ANY * (below - above)
