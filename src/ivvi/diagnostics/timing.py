@@ -89,6 +89,7 @@ def explained_in_own_row(head: Batch, roles: Roles) -> OwnRow | None:
     moment = _codes(_moments(head, roles, steps)[now])
     episode = head.episode[now]
     groups = [_stretches(episode), *(_codes(one[now]) for one in head.clusters)]
+    draws = [_draws(values, episode, moment) for values in head.z[now].T]
     tests = []
     for within in (True, False):
         if not within and moment.max() + 1 < FEWEST_STEPS:
@@ -99,8 +100,8 @@ def explained_in_own_row(head: Batch, roles: Roles) -> OwnRow | None:
         basis = _basis(basis)
         x, z = _left(basis, x), _left(basis, z)
         for k, s in itertools.product(range(z.shape[1]), range(x.shape[1])):
-            drawn = _draws(head.z[now, k], episode, moment)
-            sets = [one for one in (*groups, *drawn, moment) if one.max() + 1 >= FEWEST_CLUSTERS]
+            sets = [*groups, *draws[k], moment]
+            sets = [one for one in sets if one.max() + 1 >= FEWEST_CLUSTERS]
             sets = sets if within else [*sets, moment]
             lost = basis.shape[1] + within * moment.max()
             tests.append((k, s, _test(z[:, k], x[:, s], sets, lost)))
