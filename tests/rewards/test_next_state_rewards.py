@@ -101,6 +101,28 @@ def test_doubts_about_a_learned_reward_count_only_where_it_is_planned_for(tmp_pa
         ivvi.plan(model, "learned", **settings)
 
 
+def test_a_reward_that_hardly_any_row_earned_is_not_learned_without_a_word():
+    model = fit_with(lambda x, a, y, u: 1.0 * (y > 8)).model
+    earned = int((model.followed[:, -1] == 1).sum())
+    (text,) = reward_doubts(model)
+    assert f"the reward 'pay' is 0 in all but {earned} of {len(model.followed):,} rows" in text
+
+
+def test_what_a_bent_reward_leaves_is_not_called_lasting():
+    rng = np.random.default_rng(3)
+    x, z, h, e = np.zeros((200, 16)), *rng.normal(size=(3, 200, 15))
+    a = z + h
+    for t in range(15):
+        x[:, t + 1] = 0.8 * x[:, t] - 0.7 * a[:, t] + h[:, t] + 0.5 * e[:, t]
+    columns = {"x": x[:, :-1], "a": a, "z": z, "r": np.abs(x[:, 1:])}
+    columns = {name: part.ravel() for name, part in columns.items()}
+    columns |= {"episode": np.repeat(np.arange(200), 15), "step": np.tile(np.arange(15), 200)}
+    roles = {"state": "x", "action": "a", "instrument": "z", "reward": "r"}
+    with pytest.warns(IvviWarning, match="linear features are too simple: r does not"):
+        fit = ivvi.fit(ivvi.read_logs(columns, **roles))
+    assert not any("lasts" in text for text in fit.doubts)
+
+
 def test_doubts_about_the_dynamics_count_for_every_reward():
     fit = fit_with(lambda x, a, y, u: -y)
     assert fit.doubts == fit.reward_doubts == ()

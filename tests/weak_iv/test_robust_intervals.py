@@ -310,3 +310,10 @@ def test_too_few_clusters_for_a_set_are_a_reason():
     except DataError:
         pytest.skip("fewer clusters than coefficients are refused")
     assert "clusters are too few" in next(iter(fit.robust_intervals.reasons.values()))
+
+
+def test_singular_curvatures_are_solved_by_the_shortest_step():
+    from ivvi.weak_iv.robust_anderson_rubin import _solved
+
+    singular = np.stack([np.diag([2.0, 0.0]), np.eye(2)])
+    np.testing.assert_allclose(_solved(singular, np.ones((2, 2))), [[0.5, 0.0], [1.0, 1.0]])

@@ -194,10 +194,12 @@ def omitted_terms(
     if residuals is None:
         return {}
     doubts = {}
-    if (one := _lasting_term(residuals, rows, roles)) is not None:
-        doubts[_lasting(one, roles)] = one.output
-    if (one := residuals.missed(_product_terms(rows, roles))) is not None:
-        doubts[_too_simple(one, roles)] = one.output
+    bent = residuals.missed(_product_terms(rows, roles))
+    one = _lasting_term(residuals, rows, roles)
+    if one is not None and not (bent is not None and one.output == bent.output == roles.reward):
+        doubts[_lasting(one, roles)] = one.output  # what a reward bends lasts as the states do
+    if bent is not None:
+        doubts[_too_simple(bent, roles)] = bent.output
     elif roles.derived and (one := _uneven(residuals, rows, roles)) is not None:
         doubts[_changing_noise(one, roles)] = one.output
     return doubts

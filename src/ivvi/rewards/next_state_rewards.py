@@ -30,6 +30,8 @@ MOST_COLUMNS = 40
 """Columns beyond which no function is looked for."""
 FAR_OFF = 0.15
 """Standard deviations of the averages by which learned rewards are off that are not believed."""
+RARE = 0.03
+"""Share of rows with another reward than the usual one, below which these are too few to learn."""
 DRAWS = 128
 """Next states drawn for each row."""
 
@@ -84,7 +86,16 @@ def seen_reward(model: Any) -> SeenReward | None:
 
 
 def reward_doubts(model: Any) -> tuple[str, ...]:
-    """Say that the log's rewards follow from the next state in a way the model did not learn."""
+    """Say why a learned reward is not to be believed: rare, or a function of the next state."""
+    rewards = model.followed[:, -1] if model.has_reward else np.zeros(0)
+    values, counts = np.unique(rewards, return_counts=True)
+    if len(values) > 1 and counts.max() > (1 - RARE) * len(rewards):
+        n, usual = len(rewards), values[counts.argmax()]
+        return (
+            f"the reward {model.outputs[-1]!r} is {usual:g} in all but {n - counts.max():,} of "
+            f"{n:,} rows, too few to learn where it is earned: write it as a function of (x, a, x')"
+            " for a right value (reward=, --reward module:function)",
+        )
     if _missed(model) is None:
         return ()
     return (

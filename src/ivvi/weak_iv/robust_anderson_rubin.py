@@ -371,7 +371,7 @@ def _minimise(scores: EffectScores, B: Floats, free: Bools) -> tuple[Floats, Flo
     values, slopes, hessians = _evaluate(scores, B, free)
     moving = np.flatnonzero(np.isfinite(values))
     for _ in range(STEPS):
-        steps = -np.linalg.solve(hessians[moving], slopes[moving][:, :, None])[:, :, 0]
+        steps = -_solved(hessians[moving], slopes[moving])
         gains = -np.sum(slopes[moving] * steps, axis=1)
         worth = gains > CLOSE * (1 + values[moving])
         moving, steps = moving[worth], steps[worth]
@@ -391,6 +391,14 @@ def _minimise(scores: EffectScores, B: Floats, free: Bools) -> tuple[Floats, Flo
         B[moving] += steps[better]
         values[moving], slopes[moving], hessians[moving] = (part[better] for part in trial)
     return values, B
+
+
+def _solved(A: Floats, b: Floats) -> Floats:
+    """Solve A x = b for each of (w, p, p) and (w, p); the shortest x where a matrix is singular."""
+    try:
+        return np.asarray(np.linalg.solve(A, b[:, :, None])[:, :, 0])
+    except np.linalg.LinAlgError:
+        return np.asarray(np.einsum("wij,wj->wi", np.linalg.pinv(A, hermitian=True), b))
 
 
 def _evaluate(scores: EffectScores, B: Floats, free: Bools) -> tuple[Floats, Floats, Floats]:
