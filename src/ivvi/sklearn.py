@@ -166,7 +166,7 @@ class IVRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
         se = StandardErrors(self.se)
         if groups is not None:
             columns["group"] = np.asarray(groups)
-            se = StandardErrors("clustered" if self.se == "auto" else self.se, cluster="group")
+            se = StandardErrors(self.se, cluster="group")
         log = read_logs(columns, action="a*", instrument="z*", next_state="y*", **others)
         return estimate(log, self.features, method=self.method, se=se, seed=self.seed)
 

@@ -22,6 +22,8 @@ FEATURES = (
 """Features of `ivvi.fit`; numbers are examples."""
 STANDARD_ERRORS = ("auto", "unadjusted", "robust", "clustered", "cr2", "wild", "hac", "bekker")
 """Standard errors of `ivvi.fit`."""
+SET_ERRORS = ("auto", "unadjusted", "robust", "clustered", "hac")
+"""Those of a confidence set, for `ivvi.interval`."""
 RESPONSE_ERRORS = ("auto", "robust", "clustered", "hac")
 """Those that know of rows that overlap, for `ivvi.respond`."""
 

@@ -210,7 +210,7 @@ def test_what_a_source_does_not_hold_is_missed_by_name(fit, policy):
     bare = replace(fit.model, acted=np.empty((0, 0)))
     with pytest.raises(InputError, match="behaviour policy is unknown"):
         ivvi.value(policy, bare, against=("behaviour",), draws=20)
-    with pytest.raises(InputError, match="moments of the log"):
+    with pytest.raises(InputError, match="the regression of the log"):
         ivvi.value(policy, fit.model, against=("least-squares",), draws=20)
     with pytest.raises(InputError, match="per-episode moments"):
         ivvi.value(policy, fit.model, against=(), method="bootstrap", draws=20)

@@ -1,12 +1,13 @@
 """`ivvi.interval`: which rows and errors a set is made of, how an effect is named, the command."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import ivvi
-from helpers import OPTIONS, ROLES, assert_refused, make_rows, run, write_table
+from helpers import OPTIONS, ROLES, assert_refused, make_rows, run, succeed, write_table
 from ivvi import InputError
 from ivvi.diagnostics.distributions import chi2_quantile
 from ivvi.errors import DataError
@@ -54,7 +55,32 @@ def test_auto_clusters_where_episodes_have_steps_else_is_robust(simulated, log_o
     assert ivvi.interval(log, "x0", "a0", method="clr").se == "clustered"
     rows = log_of(*confounded(0))
     assert ivvi.interval(rows, "y0", "a0").se == "robust"  # as `estimate` does
-    assert ivvi.interval(ivvi.estimate(rows), "y0", "a0").se == "unadjusted"  # no rows
+    assert ivvi.interval(ivvi.estimate(rows), "y0", "a0").se == "robust"  # which knows its log
+
+
+def test_a_fit_gives_the_set_of_its_log_and_a_saved_one_asks_for_the_log(simulated, tmp_path):
+    log = simulated("linear", 2, episodes=30, horizon=20)
+    for se in ("auto", "robust"):
+        fit = ivvi.estimate(log, se=se)
+        of_log = ivvi.interval(log, "x0", "a0", se=se).intervals
+        np.testing.assert_allclose(ivvi.interval(fit, "x0", "a0").intervals, of_log, rtol=1e-12)
+        fit.save(tmp_path / se)
+        with pytest.raises(InputError, match=r"needs the rows: pass the log \(log=, --log\)"):
+            ivvi.interval(tmp_path / se, "x0", "a0")
+        of_saved = ivvi.interval(tmp_path / se, "x0", "a0", log=log).intervals
+        np.testing.assert_allclose(of_saved, of_log, rtol=1e-12)
+
+
+def test_the_shell_takes_the_log_of_a_saved_model(tmp_path):
+    table, model = write_table(make_rows(30), tmp_path / "log.csv"), tmp_path / "model"
+    effect = ("--output", "x0", "--feature", "a0", "--json", "-")
+    succeed("fit", table, *OPTIONS, "--out", model)
+    assert_refused(run("interval", model, *effect), "needs the rows", "--log")
+    of_model = json.loads(succeed("interval", model, *effect, "--log", table).out)
+    of_log = json.loads(succeed("interval", table, *OPTIONS, *effect).out)
+    assert of_model["se"] == of_log["se"] == "clustered"
+    np.testing.assert_allclose(of_model["intervals"], of_log["intervals"], rtol=1e-12)
+    assert_refused(run("interval", table, *OPTIONS, "--log", table), "--log is for a saved model")
 
 
 def test_requests_that_cannot_be_met(simulated, confounded, moments_of):
@@ -64,12 +90,13 @@ def test_requests_that_cannot_be_met(simulated, confounded, moments_of):
         ivvi.interval(fit, "x0", "a00", se="unadjusted")
     with pytest.raises(InputError, match="no output 'next_x9'; did you mean 'next_x"):
         ivvi.interval(fit, "next_x9", "a0", se="unadjusted")
-    with pytest.raises(InputError, match="needs a second pass over the rows: give log="):
+    fit = replace(fit, log=None)
+    with pytest.raises(InputError, match="needs the rows: pass the log"):
         ivvi.interval(fit, "x0", "a0")
     assert ivvi.interval(fit, "x0", "a0", log=log).se == "clustered"
     with pytest.raises(InputError, match="unknown method 'lm'"):
         ivvi.interval(fit, "x0", "a0", method="lm")
-    with pytest.raises(InputError, match="needs a second pass over the rows: give log="):
+    with pytest.raises(InputError, match="needs the rows: pass the log"):
         ivvi.interval(fit, "x0", "a0", method="clr", se="clustered")
     with pytest.raises(InputError, match="the level is 95"):
         ivvi.interval(fit, "x0", "a0", se="unadjusted", level=95)
@@ -191,7 +218,7 @@ def test_few_long_episodes_have_hac_sets_by_themselves():
 def test_hac_and_robust_sets_without_rows_are_refused():
     moments = ivvi.fit(ivvi.read_logs(long_series(), **SERIES), se="unadjusted").moments
     for se in ("robust", "hac", ivvi.StandardErrors("hac", bandwidth=3)):
-        with pytest.raises(InputError, match="second pass over the rows"):
+        with pytest.raises(InputError, match="needs the rows: pass the log"):
             ivvi.interval(moments, "y", "a", se=se)
 
 

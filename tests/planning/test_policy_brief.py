@@ -7,12 +7,12 @@ import pytest
 
 import ivvi
 from helpers import run
-from ivvi.dynamics.instrument_verdict import InstrumentVerdict
+from ivvi.diagnostics import Verdict
 from ivvi.planning import Comparison
 from ivvi.planning.policy_brief import act_brief, plan_brief
 
-STRONG = InstrumentVerdict("strong", "", "the effective F is 90; 23 and above counts as strong")
-WEAK = InstrumentVerdict("weak", "", "the effective F is 3; below 12 as weak")
+STRONG = Verdict("strong", "the effective F is 90; 23 and above counts as strong")
+WEAK = Verdict("weak", "the effective F is 3; below 12 as weak")
 
 
 def policy_with(returns, simple, chosen, verdict=STRONG, horizon=5):

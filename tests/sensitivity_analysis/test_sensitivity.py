@@ -151,7 +151,7 @@ def test_what_cannot_be_doubted_is_refused(case, simulator):
     again = {"reward": REWARD, "horizon": 2, "states": [[1.0, 1.0]], "draws": 0, "episodes": 2}
     with pytest.raises(InputError, match="planning again needs planner="):
         ivvi.sensitivity(lambda x: np.clip(x, -1, 1), fit, **again)
-    with pytest.raises(InputError, match="a fit, a saved model or dynamics"):
+    with pytest.raises(InputError, match=r"a fit .* or the folder of a saved one"):
         ivvi.sensitivity(policy, 3)
     log = simulator("linear", dim=2, setting="III").collect(episodes=20, horizon=100, seed=3)
     with pytest.raises(InputError, match="least squares uses no instrument"):

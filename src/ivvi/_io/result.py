@@ -10,11 +10,10 @@ import dataclasses
 import html
 import importlib
 import math
-import re
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ivvi.errors import InputError
 
@@ -29,20 +28,6 @@ FIRST = 13
 """Width of the labels before the sentences."""
 LONGEST_REPR, LONGEST_FIELD = 160, 40
 """Most characters of a `repr`, and of one field in it."""
-JUDGED = {
-    "strong": "Good enough",
-    "doubtful": "Doubtful",
-    "weak": "Too weak",
-    "contradictory": "Contradictory",
-    "not identified": "Not enough: it leaves effects undetermined",
-}
-"""What each verdict means for a reader who wants to act on it."""
-UNTRUSTED = {
-    "weak": "an instrument that is too weak",
-    "contradictory": "instruments that contradict each other",
-    "not identified": "an instrument that leaves effects undetermined",
-}
-"""Verdicts that nobody should act on, and what the answer then rests on."""
 
 
 class Result:
@@ -198,20 +183,6 @@ def _cell(value: Any) -> str:
     return f"{value:.{DIGITS}g}" if isinstance(value, float) else html.escape(str(value))
 
 
-class Judged(Protocol):
-    """A verdict on the instruments."""
-
-    @property
-    def word(self) -> str:
-        """``strong``, ``doubtful``, ``weak``, ``not identified`` or nothing."""
-        ...
-
-    @property
-    def rule(self) -> str:
-        """The figure that says so, and its thresholds."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class Brief(Compact):
     """Three answers, each with a label; the last one says what to do next.
@@ -242,15 +213,3 @@ class Brief(Compact):
     def to_json(self) -> dict[str, str]:
         """Return the sentences by label, in lower case."""
         return {word.lower(): sentence for word, sentence in self.items}
-
-
-def instrument_sentence(verdict: Judged | None) -> str:
-    """Say whether the instruments are good enough, and by which figure."""
-    if verdict is None:
-        return "Unknown: this model does not say how strong its instruments are."
-    rule = re.sub(r" \([^()]*\)", "", verdict.rule)
-    if not verdict.word:
-        return f"Nothing to judge: {rule}."
-    if verdict.word == "strong":
-        rule = rule.partition(", below")[0]
-    return f"{JUDGED.get(verdict.word, verdict.word)}: {rule}."

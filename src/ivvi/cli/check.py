@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ivvi.cli.options import ColumnOptions, FeatureOptions, Force, Json, Seed, Source
+from ivvi.cli.options import Cluster, ColumnOptions, FeatureOptions, Force, Json, Seed, Source
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say
 
 
@@ -24,9 +24,7 @@ def check(  # noqa: PLR0913
             help="Column of numbers or dates; also check that effects are stable along it."
         ),
     ] = None,
-    cluster: Annotated[
-        str | None, typer.Option(help="Up to three columns to cluster by. [default: as fit does]")
-    ] = None,
+    cluster: Cluster = None,
     level: Annotated[float, typer.Option(help="p-value below which a check fails.")] = 0.01,
     seed: Seed = 0,
     json: Json = None,

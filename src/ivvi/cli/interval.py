@@ -9,6 +9,7 @@ import typer
 from ivvi.cli.diagnose import OF_A_LOG
 from ivvi.cli.options import (
     Absorb,
+    Cluster,
     ColumnOptions,
     FeatureOptions,
     Force,
@@ -18,9 +19,11 @@ from ivvi.cli.options import (
     Trust,
     refuse_given,
     trusted,
+    words,
 )
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say
 from ivvi.errors import InputError
+from ivvi.words import SET_ERRORS, listed
 
 
 def interval(  # noqa: PLR0913
@@ -44,13 +47,18 @@ def interval(  # noqa: PLR0913
         str, typer.Option(help="ar (Anderson-Rubin) or clr (likelihood ratio).")
     ] = "ar",
     se: Annotated[
-        str, typer.Option(help="Standard errors: auto, unadjusted, robust, clustered or hac.")
+        str,
+        typer.Option(
+            help=f"Standard errors: {listed(SET_ERRORS)}.", autocompletion=words(*SET_ERRORS)
+        ),
     ] = "auto",
-    cluster: Annotated[
-        str | None, typer.Option(help="Up to three columns to cluster by. [default: as fit does]")
-    ] = None,
+    cluster: Cluster = None,
     bandwidth: Annotated[int | None, typer.Option(help="Largest lag for hac.")] = None,
     level: Annotated[float, typer.Option(help="Confidence level.")] = 0.95,
+    rows: Annotated[
+        str | None,
+        typer.Option("--log", help="The log of a saved model, where the set needs its rows."),
+    ] = None,
     absorb: Absorb = None,
     seed: Seed = 0,
     trust: Trust = "",
@@ -61,6 +69,7 @@ def interval(  # noqa: PLR0913
     from ivvi.estimators import StandardErrors
     from ivvi.fitting.confidence_set import interval as confidence_set
     from ivvi.fitting.saved_fit import is_saved_fit, load_fit
+    from ivvi.fitting.saved_moments import open_like
 
     check_json_target(json, force=force)
     combination = None if feature is None else parse_combination(feature)
@@ -72,8 +81,13 @@ def interval(  # noqa: PLR0913
     if is_saved_fit(log):
         for group in (columns, features):
             refuse_given(group, OF_A_LOG, context=shell)
-        result = confidence_set(load_fit(log, trust=trusted(trust)), **effect)
+        fit, own_log = load_fit(log, trust=trusted(trust)), None
+        if rows is not None:
+            own_log = open_like(rows, fit.roles, drop_missing=fit.counts.missing > 0)
+        result = confidence_set(fit, log=own_log, **effect)
     else:
+        if rows is not None:
+            raise InputError("--log is for a saved model, and the source is a log itself")
         phi, psi = features.both
         logs = columns.open(log)
         with progress("reading", logs.num_rows) as bar:

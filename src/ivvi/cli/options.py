@@ -35,6 +35,12 @@ def words(*known: str) -> Callable[[str], list[str]]:
 
 
 Json = Annotated[str | None, typer.Option("--json", help="Write JSON to this file; - is stdout.")]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        help="Up to three columns to cluster by. [default: those that rows depend within]"
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
 OUTPUT_OPTIONS = ("json", "force", "report")
@@ -286,9 +292,7 @@ class ErrorOptions:
             autocompletion=words(*STANDARD_ERRORS),
         ),
     ] = "auto"
-    cluster: Annotated[
-        str | None, typer.Option(help="Up to three columns to cluster by. [default: the episode]")
-    ] = None
+    cluster: Cluster = None
     debiased: Annotated[
         bool | None,
         typer.Option(help="Correct variances for small samples. [default: only clustered ones]"),

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ivvi.cli.options import ColumnOptions, Force, Json, Seed, Source, words
+from ivvi.cli.options import Cluster, ColumnOptions, Force, Json, Seed, Source, words
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say
 from ivvi.errors import InputError
 from ivvi.words import RESPONSE_ERRORS, listed
@@ -38,9 +38,7 @@ def respond(  # noqa: PLR0913
             autocompletion=words(*RESPONSE_ERRORS),
         ),
     ] = "auto",
-    cluster: Annotated[
-        str | None, typer.Option(help="Up to three columns to cluster by. [default: as fit does]")
-    ] = None,
+    cluster: Cluster = None,
     level: Annotated[float, typer.Option(help="Confidence level of intervals and bands.")] = 0.95,
     plot: Annotated[
         Path | None, typer.Option(help="Draw the response into this file (svg, png or pdf).")

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ivvi._io.plotting import IV, LS, check_figure, finished, make_axes
-from ivvi._io.result import Brief, Records, TableResult, instrument_sentence
+from ivvi._io.result import Brief, Records, TableResult
 from ivvi.diagnostics.first_stage import FirstStage
 from ivvi.diagnostics.rank_tests import BIASES, EffectiveF, RankTest
 from ivvi.diagnostics.statistic import Statistic
 from ivvi.diagnostics.strength import Strength
-from ivvi.diagnostics.verdict import Verdict, p_words
+from ivvi.diagnostics.verdict import Verdict, instrument_sentence, p_words
 
 Tests = tuple[Statistic, ...]
 WIDTH = 78

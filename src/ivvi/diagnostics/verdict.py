@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ivvi._io.result import Compact
 from ivvi.diagnostics.rank_tests import BIASES, EffectiveF
 from ivvi.diagnostics.stock_yogo import bias_values, size_values
 from ivvi.diagnostics.strength import Strength
@@ -26,12 +27,26 @@ MEANING = {
     "not identified": "the instruments do not identify the dynamics",
 }
 """What each verdict means for those who report or act on the estimate."""
+JUDGED = {
+    "strong": "Good enough",
+    "doubtful": "Doubtful",
+    "weak": "Too weak",
+    "contradictory": "Contradictory",
+    "not identified": "Not enough: it leaves effects undetermined",
+}
+"""What each verdict means for a reader who wants to act on it."""
+UNTRUSTED = {
+    "weak": "an instrument that is too weak",
+    "contradictory": "instruments that contradict each other",
+    "not identified": "an instrument that leaves effects undetermined",
+}
+"""Verdicts that nobody should act on, and what the answer then rests on."""
 NO_INTERVAL = "the instruments are doubtful: trust no interval of the estimate"
 """What doubtful means where there is no robust interval."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+@dataclass(frozen=True, slots=True, repr=False)
+class Verdict(Compact):
     """``strong``, ``doubtful``, ``weak``, ``contradictory`` or ``not identified``, and why.
 
     `word` is empty where there is nothing to judge by, and the rule says why: nothing is
@@ -141,3 +156,15 @@ def _compare(name: str, value: float, strong: float, weak: float, source: str) -
     rule = f"{strong:.4g} and above counts as strong, below {weak:.4g} as weak ({source})"
     text = f"{value:.4g}" if value < 1000 else f"{value:,.0f}"
     return Verdict(word, f"{name} is {text}; {rule}")
+
+
+def instrument_sentence(verdict: Verdict | None) -> str:
+    """Say whether the instruments are good enough, and by which figure."""
+    if verdict is None:
+        return "Unknown: this model does not say how strong its instruments are."
+    rule = re.sub(r" \([^()]*\)", "", verdict.rule)
+    if not verdict.word:
+        return f"Nothing to judge: {rule}."
+    if verdict.word == "strong":
+        rule = rule.partition(", below")[0]
+    return f"{JUDGED.get(verdict.word, verdict.word)}: {rule}."

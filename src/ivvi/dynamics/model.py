@@ -20,9 +20,9 @@ import numpy as np
 from ivvi._io.files import Saved, save_folder
 from ivvi._io.result import Records, TableResult
 from ivvi.categories import CodedColumn, decode_rows, encode_rows, raw_columns
+from ivvi.diagnostics.verdict import Verdict
 from ivvi.dynamics.extrapolation import beyond, is_affine, is_limited, reward_fade, state_range
 from ivvi.dynamics.horizon import default_horizon
-from ivvi.dynamics.instrument_verdict import InstrumentVerdict
 from ivvi.dynamics.model_parts import pack_model
 from ivvi.dynamics.next_state_distribution import (
     Categories,
@@ -120,7 +120,7 @@ class Dynamics(TableResult):
     instruments: np.ndarray = field(default_factory=_none)
     followed: np.ndarray = field(default_factory=_none)
     global_instrument: bool = False
-    verdict: InstrumentVerdict | None = None
+    verdict: Verdict | None = None
     carried: tuple[tuple[str, str], ...] = ()
     ends: tuple[str, ...] = ()
     coded: tuple[CodedColumn, ...] = ()

@@ -15,7 +15,7 @@ import numpy as np
 from ivvi._io.files import Saved
 from ivvi._io.serialization import Unpacker
 from ivvi.categories import CodedColumn
-from ivvi.dynamics.instrument_verdict import InstrumentVerdict
+from ivvi.diagnostics.verdict import Verdict
 from ivvi.errors import InputError
 from ivvi.features.feature_map import FeatureMap
 
@@ -59,6 +59,6 @@ def unpack_model(document: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) 
     fields["coded"] = tuple(read.unpack(CodedColumn, one) for one in document["coded"])
     verdict = document.get("verdict")
     fields["phi"] = FeatureMap.from_json(document["phi"])
-    fields["verdict"] = None if verdict is None else read.unpack(InstrumentVerdict, verdict)
+    fields["verdict"] = None if verdict is None else read.unpack(Verdict, verdict)
     fields["W_cov"] = arrays.get("W_cov")
     return fields

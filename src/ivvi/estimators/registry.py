@@ -52,6 +52,8 @@ METHODS: dict[str, Callable[..., Method]] = {
     "shrunk": Shrunk,
     "smooth": Smooth,
 }
+TITLES = {"exact": "IV (2SLS)", "least-squares": "LS", "liml": "LIML", "gmm": "GMM"}
+"""What a table calls a method that is not called by its word."""
 WITH_NUMBER = {word.partition(":")[0] for word in words.METHODS if ":" in word}
 """Words that take a number after a colon."""
 

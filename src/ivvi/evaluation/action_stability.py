@@ -106,7 +106,7 @@ class Stability(TableResult):
 
 def stability(
     policy: Policy,
-    source: Any,
+    model: Any,
     states: Any,
     *,
     method: str = "auto",
@@ -121,7 +121,7 @@ def stability(
     ----------
     policy
         What `ivvi.plan` made.
-    source, method, draws, seed
+    model, method, draws, seed
         As for `ivvi.value`.
     states
         (n, d_x), or one state (d_x,).
@@ -130,19 +130,19 @@ def stability(
     progress
         Called with the number of further plans that were made.
     """
-    source = Source.of(source)
+    source = Source.of(model)
     x = np.atleast_2d(np.asarray(states, dtype=np.float64))
     actions = policy.decide(x, step)
     planner = planner_of(policy)
     models, _ = draw(source, method, draws, np.random.default_rng(seed))
     drawn = _actions(planner, policy.problem, models.W, x, step, progress)
-    model = source.model
+    dynamics = source.model
     outside = None
-    if len(model.acted):
+    if len(dynamics.acted):
         with jax.enable_x64(True):
-            outside = np.asarray(Support.of(model, INSIDE).outside(jnp.asarray(x), actions))
+            outside = np.asarray(Support.of(dynamics, INSIDE).outside(jnp.asarray(x), actions))
     same = _agree(policy.problem.actions, drawn, actions).mean(axis=0)
-    return Stability(x, actions, drawn, same, outside, (model.state, model.action))
+    return Stability(x, actions, drawn, same, outside, (dynamics.state, dynamics.action))
 
 
 def _actions(

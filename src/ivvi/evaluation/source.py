@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,10 +11,11 @@ import numpy as np
 from ivvi.diagnostics.verdict import Verdict
 from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError
-from ivvi.estimators import Exact, LeastSquares, Method
+from ivvi.estimators import Exact, Method
 from ivvi.estimators.registry import method_for_moments
 from ivvi.evaluation.noise_shape import NoiseShape, shape_of
-from ivvi.fitting import Fit, load_fit
+from ivvi.fitting import Fit
+from ivvi.fitting.saved_fit import as_fit
 from ivvi.moments import Moments
 from ivvi.planning.behaviour_policy import BehaviourPolicy
 
@@ -42,13 +42,8 @@ class Source:
             return source
         if isinstance(source, Dynamics):
             return cls(source)
-        if isinstance(source, str | os.PathLike):
-            source = load_fit(source)
-        if not isinstance(source, Fit):
-            raise InputError(
-                f"expected a fit, a saved model or dynamics; found {type(source).__name__}"
-            )
-        return cls(source.model, source)
+        fit = as_fit(source)
+        return cls(fit.model, fit)
 
     @property
     def moments(self) -> Moments | None:
@@ -124,23 +119,14 @@ class Source:
     @property
     def knows_least_squares(self) -> bool:
         """Whether the dynamics of least squares are at hand."""
-        return self.moments is not None or (self.fit is not None and self.fit.has_baseline_model)
+        return self.fit is not None and self.fit.has_baseline_model
 
     @cached_property
     def baseline(self) -> Dynamics:
         """The dynamics that confounded least squares believes in."""
-        if self.moments is None:
-            if self.fit is None or not self.fit.has_baseline_model:
-                raise InputError(
-                    "the least-squares policy needs the moments of the log, which this model does "
-                    "not keep (nor the regression of a single unit); name other rivals"
-                )
-            return replace(self.fit.baseline_model, W_cov=None, unidentified=())
-        least_squares = LeastSquares().solve(self.moments)
-        believed = replace(
-            self.model,
-            W=least_squares.W,
-            noise_cov=least_squares.noise_cov,
-            bread=least_squares.bread,
-        )
-        return replace(believed, W_cov=None, unidentified=())
+        if self.fit is None or not self.fit.has_baseline_model:
+            raise InputError(
+                "the least-squares policy needs the regression of the log, which this model does "
+                "not keep; name other rivals (against=, --against)"
+            )
+        return replace(self.fit.baseline_model, W_cov=None, unidentified=())

@@ -17,14 +17,12 @@ from ivvi._io.plotting import (
     make_axes,
 )
 from ivvi._io.result import (
-    UNTRUSTED,
     Brief,
     Records,
     TableResult,
     as_sentence,
-    instrument_sentence,
 )
-from ivvi.diagnostics.verdict import Verdict
+from ivvi.diagnostics.verdict import UNTRUSTED, Verdict, instrument_sentence
 from ivvi.evaluation.interval_estimate import IntervalEstimate, interval_text
 from ivvi.evaluation.observed_return import Gap
 

@@ -31,6 +31,7 @@ from ivvi.planning.cautious import CautiousRule
 from ivvi.planning.mpc.mpc import MPCRule
 from ivvi.planning.plan import make_planner
 from ivvi.planning.policy import Policy, check_steps
+from ivvi.planning.saved_policy import as_policy
 from ivvi.planning.simple_rules import HeldRule, Unplanned, UsualRule
 from ivvi.planning.value_iteration.value_iteration import ValueRule
 from ivvi.planning.value_iteration.visited_states import VisitedValue
@@ -45,7 +46,7 @@ many may be asked for.
 
 def value(  # noqa: PLR0913
     policy: Any,
-    source: Any,
+    model: Any,
     *,
     reward: Any = None,
     actions: Any = None,
@@ -74,9 +75,10 @@ def value(  # noqa: PLR0913
     Parameters
     ----------
     policy
-        A `Policy`, a function of states (n, d_x), one action (d_a,), or a rival's word.
-    source
-        A `Fit`, the folder of a saved model, or `Dynamics`.
+        A `Policy` or the folder where one was saved, a function of states (n, d_x), one action
+        (d_a,), or a rival's word.
+    model
+        A `Fit`, the folder where one was saved, or `Dynamics`.
     reward, actions, horizon, discount, terminal, reward_at_end, instrument
         As for `ivvi.plan`; those of the policy by default, and the log's range of actions.
     against
@@ -120,7 +122,8 @@ def value(  # noqa: PLR0913
     >>> worth.gains["zero"].interval[0] > 0
     True
     """
-    source = Source.of(clustered_by(source, cluster, log) if cluster else source)
+    policy = as_policy(policy)
+    source = Source.of(clustered_by(model, cluster, log) if cluster else model)
     settings: dict[str, Any] = {"horizon": horizon, "discount": discount, "terminal": terminal}
     settings |= {"reward_at_end": reward_at_end, "instrument": instrument}
     problem = problem_of(policy, source, reward, actions, settings)

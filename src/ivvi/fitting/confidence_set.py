@@ -34,9 +34,9 @@ from ivvi.weak_iv.effect_scores import EffectScores
 from ivvi.weak_iv.partialled_effect import Combination, PartialledEffect
 from ivvi.weak_iv.robust_anderson_rubin import robust_anderson_rubin
 from ivvi.weak_iv.robust_likelihood_ratio import robust_likelihood_ratio
+from ivvi.words import SET_ERRORS
 
 METHODS = ("ar", "clr")
-ERRORS = ("auto", "unadjusted", "robust", "clustered", "hac")
 
 
 def interval(  # noqa: PLR0913
@@ -81,8 +81,8 @@ def interval(  # noqa: PLR0913
     cluster
         Up to three columns to cluster by, the episode by default.
     log
-        The log of a `Fit` or of `Moments`, for a second pass where ``robust`` or
-        ``clustered`` needs one.
+        The log of a saved `Fit` or of `Moments`, for a second pass where ``robust``, ``clustered``
+        or ``hac`` needs one; a `Fit` that was just made knows its own.
     phi, psi, seed
         Features, for a source that is a log.
     formula
@@ -96,8 +96,8 @@ def interval(  # noqa: PLR0913
     --------
     >>> import ivvi
     >>> log = ivvi.make_env("linear", dim=1).collect(episodes=40, horizon=50, seed=1)
-    >>> found = ivvi.interval(log, "next_x0", "a0")
-    >>> -0.5 in found, found.kind                 # the true effect of a0 is -0.5
+    >>> effect = ivvi.interval(log, "next_x0", "a0")
+    >>> -0.5 in effect, effect.kind               # the true effect of a0 is -0.5
     (True, 'bounded')
     """
     if method not in METHODS:
@@ -120,7 +120,7 @@ def interval(  # noqa: PLR0913
     rows = None if opened.log is None else errors.prepared(opened.log)
     has_clusters = errors.clusters and holds_clusters(opened.moments, errors, errors.clusters[0])
     if rows is None and not has_clusters:
-        raise _needs_rows(errors.kind)
+        raise _needs_rows()
     scores = EffectScores.of_errors(errors, opened.moments, effect, rows)
     robust = robust_anderson_rubin if method == "ar" else robust_likelihood_ratio
     confidence_set = robust(effect, scores, level, se=errors.kind)
@@ -151,8 +151,8 @@ def _only(what: str, names: list[str]) -> str:
 
 def _requested_errors(se: StandardErrors | str, cluster: str | tuple[str, ...]) -> StandardErrors:
     """Return the errors asked for; of the kinds that a set can have."""
-    if isinstance(se, str) and se not in ERRORS:
-        raise InputError(f"unknown errors {se!r} of a confidence set{hint(se, ERRORS)}")
+    if isinstance(se, str) and se not in SET_ERRORS:
+        raise InputError(f"unknown errors {se!r} of a confidence set{hint(se, SET_ERRORS)}")
     requested = StandardErrors.of(se, cluster)
     alike = {"cr2": "clustered", "wild": "clustered", "bekker": "unadjusted"}
     return replace(requested, kind=alike.get(requested.kind, requested.kind))
@@ -181,13 +181,15 @@ class _Opened:
             moments = source.moments
             about = source.errors, moments, source.counts, source.roles
             decide = partial(requested.for_fit, *about)
-            if source.absorbed is not None or source.partialled is not None:
+            if log is None or source.absorbed is not None or source.partialled is not None:
                 log = source.log  # whose rows are without the effects, or the controls
+            if log is None and _follows(requested) and source.errors.kind == "robust":
+                raise _needs_rows()
         try:
             return cls(moments, log, decide(log))
         except InputError as error:
             if log is None:
-                raise _needs_rows(requested.kind) from error
+                raise _needs_rows() from error
             raise
 
     @classmethod
@@ -215,8 +217,13 @@ class _Opened:
         return cls(moments, opened, errors)
 
 
-def _needs_rows(kind: str) -> InputError:
+def _follows(requested: StandardErrors) -> bool:
+    """Whether the errors are to be those of the fit itself."""
+    return requested.kind == "auto" and not requested.columns
+
+
+def _needs_rows() -> InputError:
     return InputError(
-        f"a {kind} set needs a second pass over the rows: give log=, or moments that were kept by "
-        "cluster (episodes=True)"
+        "this set needs the rows: pass the log (log=, --log), or fit with moments by cluster "
+        "(episodes=True, --keep-episodes)"
     )

@@ -32,6 +32,7 @@ from ivvi.estimators.registry import method_for_moments, needs_rows
 from ivvi.estimators.whitening import whiten
 from ivvi.features.blocks import Power, Spline
 from ivvi.fitting import Fit
+from ivvi.fitting.saved_fit import as_fit
 from ivvi.moments import EpisodeMoments, Moments
 
 AT_ONCE = 256
@@ -104,7 +105,7 @@ class Curve(TableResult):
 
 
 def curve(  # noqa: PLR0913
-    fit: Fit,
+    fit: Fit | str | os.PathLike[str],
     variable: str,
     output: str,
     *,
@@ -129,7 +130,7 @@ def curve(  # noqa: PLR0913
     Parameters
     ----------
     fit
-        From `ivvi.estimate(..., episodes=True)`.
+        From `ivvi.estimate(..., episodes=True)`, or the folder where it was saved.
     variable, output
         Names of a state or action, and of an output (a state's name stands for its next).
     at
@@ -142,6 +143,7 @@ def curve(  # noqa: PLR0913
         Probability of the band, bootstrap draws, and their seed.
     """
     check_level(level)
+    fit = as_fit(fit)
     roles, estimate = fit.roles, fit.estimate
     row = estimate.design.output(output)
     name = roles.outputs[row]

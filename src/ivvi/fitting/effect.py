@@ -191,11 +191,10 @@ def effect(  # noqa: PLR0913
     level, seed
         Probability of the bands, and the seed of their draws.
     """
-    from ivvi.fitting.fit import Fit
-    from ivvi.fitting.saved_fit import load_fit
+    from ivvi.fitting.saved_fit import as_fit
 
     check_level(level)
-    loaded = fit if isinstance(fit, Fit) else load_fit(fit)
+    loaded = as_fit(fit)
     if loaded.sample is None or not loaded.estimate.bread.size:
         raise InputError("this model holds no rows of its log, or no covariance; fit it from a log")
     contrast = Contrast.of(loaded.roles, loaded.sample, action, over, between)
@@ -220,7 +219,7 @@ def _caveat(fit: Fit, contrast: Contrast, *, flat: bool) -> str:
     """
     verdict = None if fit.inference is None else fit.diagnostics.verdict
     parts = list(fit.doubts)
-    if verdict is not None and verdict.word not in ("", "strong") and fit.method != "least-squares":
+    if verdict is not None and verdict.word not in ("", "strong") and fit.uses_instruments:
         parts.append(f"these bands are Wald's, and {verdict.sentence}")
     if flat and fit.choice is None:
         parts.append(_same_everywhere(fit.roles, contrast))

@@ -229,6 +229,11 @@ class Fit(TableResult):
         return dataclasses.replace(model, doubts=self.doubts, reward_doubts=self.reward_doubts)
 
     @property
+    def uses_instruments(self) -> bool:
+        """Whether W is estimated with the instruments, which least squares ignores."""
+        return self.method != "least-squares"
+
+    @property
     def has_baseline_model(self) -> bool:
         """Whether `baseline_model` is of the same units: effects are those of the instrument."""
         units = () if self.absorbed is None else self.absorbed.columns
@@ -301,7 +306,7 @@ class Fit(TableResult):
         """Return the coefficients, one row per output and feature, with those of least squares."""
         if self.inference is None:
             return coefficient_records(self.estimate)
-        baseline = None if self.method == "least-squares" else self.inference.baseline
+        baseline = self.inference.baseline if self.uses_instruments else None
         return coefficient_records(self.estimate, self.inference.robust, baseline)
 
     def to_json(self) -> dict[str, Any]:

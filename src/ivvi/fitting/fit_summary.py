@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ivvi._io.plotting import IV, LS, MUTED, check_figure, draw_intervals, finished, make_axes
-from ivvi._io.result import Brief, instrument_sentence
+from ivvi._io.result import Brief
 from ivvi.diagnostics.result import WIDTH, diagnose_brief, many_sentence, over_identified
+from ivvi.diagnostics.verdict import instrument_sentence
 from ivvi.estimators.jackknife_iv import KINDS
 from ivvi.fitting.effect import Contrast, Group, group_line, groups_of_states
 from ivvi.fitting.inference import NO_MOMENTS, half_widths
@@ -92,7 +93,7 @@ def fit_summary(fit: Fit, most_outputs: int | None, *, warnings: bool = True) ->
 
 def _two_valued(fit: Fit) -> bool:
     """Whether an action that the instruments move has two values."""
-    if fit.sample is None or fit.method == "least-squares" or fit.verdict is None:
+    if fit.sample is None or not fit.uses_instruments or fit.verdict is None:
         return False
     judged = fit.verdict.word in ("strong", "doubtful")
     return judged and any(len(np.unique(column)) == 2 for column in fit.sample.a.T)
@@ -111,7 +112,7 @@ def dropped_rows(fit: Fit) -> str:
 
 def fit_brief(fit: Fit) -> Brief:
     """Say if the instrument is good enough, what confounding did to the effects, and what next."""
-    if fit.method == "least-squares":
+    if not fit.uses_instruments:
         return Brief(
             (
                 ("Instrument", "Not used: this is regression."),
@@ -252,7 +253,7 @@ def plot_fit(fit: Fit, path: str | os.PathLike[str] | None, *, force: bool) -> A
     ]
     figure, axes = make_axes(1, max(1, len(outputs)))
     half = half_widths(estimate) * estimate.se
-    has_baseline = fit.inference is not None and fit.method != "least-squares"
+    has_baseline = fit.inference is not None and fit.uses_instruments
     for ax, i in zip(axes[0], outputs, strict=False):
         ax.axvline(0, color=MUTED, lw=0.8)
         rows = [(fit.W[i, j], fit.W[i, j] - half[i, j], fit.W[i, j] + half[i, j]) for j in features]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ivvi.diagnostics.verdict import Verdict
-from ivvi.dynamics.instrument_verdict import InstrumentVerdict
 from ivvi.dynamics.model import Dynamics
 from ivvi.estimators import Estimate
 from ivvi.logs import Counts, Roles, Sample
@@ -25,7 +24,6 @@ def fitted_model(
     `verdict` is what the fit says of its instruments, `refusal` why nobody can plan with it.
     """
     covariance = estimate.covariance
-    words = None if verdict is None else (verdict.word, verdict.sentence, verdict.rule)
     return Dynamics(
         phi=estimate.design.phi,
         W=estimate.W,
@@ -41,7 +39,7 @@ def fitted_model(
         else covariance.blocks
         if covariance.joint is None
         else covariance.joint,
-        verdict=None if words is None else InstrumentVerdict(*words),
+        verdict=verdict,
         carried=roles.carried,
         ends=roles.ends,
         coded=roles.categories,

@@ -78,7 +78,7 @@ def beside_wald(
 ) -> RobustIntervals:
     """Return the intervals that a weak instrument cannot spoil, or why there are none."""
     name = method.name
-    if name == "least-squares":
+    if isinstance(method, LeastSquares):
         return RobustIntervals(reason="least squares does not use the instruments")
     if not method.has_robust_intervals or getattr(method, "ridge", None):
         return RobustIntervals(reason=f"the effects that {name} estimates are shrunk or mixed")

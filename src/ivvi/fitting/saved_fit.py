@@ -14,7 +14,7 @@ from ivvi._io.serialization import Packer, Unpacker, field_types
 from ivvi._io.trust import Trust, trusting
 from ivvi.dynamics.model import KIND, Dynamics
 from ivvi.dynamics.saved_model import model_from_parts
-from ivvi.errors import FileError, TrustError
+from ivvi.errors import FileError, InputError, TrustError
 from ivvi.features.design import Design
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.saved_moments import Shard
@@ -105,6 +105,17 @@ def _same(one: np.ndarray | None, other: np.ndarray | None) -> bool:
     if one is None or other is None:
         return one is other
     return one.shape == other.shape and bool(np.array_equal(one, other, equal_nan=True))
+
+
+def as_fit(source: Any) -> Fit:
+    """Return a fit as it is, or the one that was saved in a folder."""
+    if isinstance(source, Fit):
+        return source
+    if isinstance(source, str | os.PathLike):
+        return load_fit(source)
+    raise InputError(
+        f"expected a fit (ivvi.fit) or the folder of a saved one; found {type(source).__name__}"
+    )
 
 
 def is_saved_fit(source: Any) -> bool:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,15 +14,16 @@ from scipy import special
 from ivvi._io.result import Compact, Records, TableResult
 from ivvi.diagnostics.verdict import MEANING
 from ivvi.errors import InputError, nearest
+from ivvi.estimators.registry import TITLES
 from ivvi.features.design import Floats
 from ivvi.fitting.fit import Fit
+from ivvi.fitting.saved_fit import as_fit
 from ivvi.fitting.table_formats import FORMATS, Cells
 from ivvi.logs.column_patterns import Columns, match_columns
 
 LEVELS = (0.01, 0.05, 0.1)
 """P-values below which a coefficient gets three stars, two and one."""
 BESIDE = {"least-squares": "LS", "reduced-form": "reduced form"}
-METHOD_TITLES = {"exact": "IV (2SLS)", "least-squares": "LS", "liml": "LIML", "gmm": "GMM"}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -225,7 +225,8 @@ def table(
         raise InputError(f"digits is {digits}; expected 0 to 12")
     if isinstance(fits, Mapping):
         names, fits = [*fits], [*fits.values()]
-    loaded = [_loaded(one) for one in ([fits] if isinstance(fits, Fit) else fits)]
+    one = isinstance(fits, Fit | str | os.PathLike)
+    loaded = [as_fit(fit) for fit in ([fits] if one else fits)]
     if not loaded:
         raise InputError("a table needs at least one fit")
     named = [str(name) for name in names] or [f"({i + 1})" for i in range(len(loaded))]
@@ -250,7 +251,7 @@ def table(
 def _objection(fit: Fit) -> str:
     """Say what speaks against a fit: its instruments, or what its rows make one doubt."""
     verdict = fit.verdict
-    judged = verdict is not None and fit.method != "least-squares"
+    judged = verdict is not None and fit.uses_instruments
     if verdict is not None and judged and verdict.word in ("weak", "contradictory"):
         return MEANING[verdict.word]
     return fit.doubts[0] if fit.doubts else ""
@@ -263,14 +264,6 @@ def rounded(value: float, digits: int) -> str:
     if value and abs(value) < 10.0 ** -(digits - 1):
         return f"{value:.2g}" if abs(value) >= 1e-4 else f"{value:.1e}"
     return f"{value:,.{digits}f}"
-
-
-def _loaded(one: Any) -> Fit:
-    if isinstance(one, Fit):
-        return one
-    if isinstance(one, str | os.PathLike):
-        return Fit.load(Path(one))
-    raise InputError(f"a table needs fits; found {type(one).__name__}")
 
 
 def _words(requested: Columns, allowed: Iterable[str], what: str) -> tuple[str, ...]:
@@ -306,7 +299,7 @@ def _columns(
     freedoms = estimate.freedoms
     df = np.full(estimate.W.shape, np.inf) if freedoms is None else freedoms
     below = {word: STATISTICS[word][1](fit, outputs) for word in words}
-    title = METHOD_TITLES.get(fit.method, fit.method)
+    title = TITLES.get(fit.method, fit.method)
 
     def column(
         title: str,
@@ -320,7 +313,7 @@ def _columns(
     columns = [column(title, estimate.design.phi_names, (estimate.W, estimate.se, df), below)]
     only_n = {word: below[word] if word in ("n", "episodes", "clusters") else {} for word in words}
     for word in beside:
-        if word == "least-squares" and fit.method != "least-squares":
+        if word == "least-squares" and fit.uses_instruments:
             estimated = fit.baseline.W, fit.baseline.se, df
             columns.append(column(BESIDE[word], estimate.design.phi_names, estimated, only_n))
         reduced = None if fit.inference is None else fit.inference.reduced_form
@@ -346,7 +339,7 @@ def _p_values(names: Sequence[str], fit: Fit, chosen: Sequence[str]) -> dict[str
 
     Regression has no residuals of the instruments' estimate, so no overidentification either.
     """
-    if fit.inference is None or (fit.method == "least-squares" and "sargan" in names):
+    if fit.inference is None or (not fit.uses_instruments and "sargan" in names):
         return {}
     tests = fit.diagnostics.by_output
     tested = next((tests[name] for name in names if tests.get(name) is not None), None)
@@ -357,7 +350,7 @@ def _p_values(names: Sequence[str], fit: Fit, chosen: Sequence[str]) -> dict[str
 
 def _first_stage(fit: Fit, outputs: Sequence[str]) -> dict[str, str]:
     """Return the F of the first stage: robust where errors are, of all actions together."""
-    if fit.inference is None or fit.method == "least-squares":
+    if fit.inference is None or not fit.uses_instruments:
         return {}
     d = fit.diagnostics
     if d.kleibergen_paap is not None:
@@ -369,7 +362,7 @@ def _first_stage(fit: Fit, outputs: Sequence[str]) -> dict[str, str]:
 
 def _verdict_word(fit: Fit) -> str:
     """Return the verdict on the instruments; none where they were not used."""
-    return fit.verdict.word if fit.verdict and fit.method != "least-squares" else ""
+    return fit.verdict.word if fit.verdict and fit.uses_instruments else ""
 
 
 def _r2(fit: Fit, outputs: Sequence[str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from ivvi.dynamics.log_range import action_doubts
 from ivvi.dynamics.model import Dynamics
+from ivvi.dynamics.saved_model import load_model
 from ivvi.errors import InputError, PlanningWarning, hint
 from ivvi.planning import MPC, SPEDE, Auto, Cautious, Planner, Problem, ValueIteration
 from ivvi.planning.auto import Contest
@@ -48,7 +49,7 @@ class HasModel(Protocol):
 
 
 def plan(  # noqa: PLR0913
-    model: Dynamics | HasModel,
+    model: Dynamics | HasModel | str | os.PathLike[str],
     reward: Any,
     actions: Any = None,
     *,
@@ -71,7 +72,7 @@ def plan(  # noqa: PLR0913
     Parameters
     ----------
     model
-        A fit, or its dynamics (`fit.model`, `ivvi.load_model`).
+        A fit, its dynamics (`fit.model`), or the folder where either was saved.
     reward
         A reward word (``quadratic:weight=0.05,target=0``, ``linear:..``, ``learned``,
         ``module:function``), a reward of `ivvi.rewards`, or a function of (x, a),
@@ -150,16 +151,14 @@ def plan(  # noqa: PLR0913
 
 def _dynamics(source: Any) -> Dynamics:
     """Return the dynamics of what a user gives."""
+    if isinstance(source, str | os.PathLike):
+        return load_model(source)
     dynamics = getattr(source, "model", source)
     if isinstance(dynamics, Dynamics):
         return dynamics
-    if isinstance(source, str | os.PathLike):
-        raise InputError(
-            f"plans need a fit or its dynamics; {os.fspath(source)!r} was given: load a saved "
-            f"folder first, ivvi.load_fit({os.fspath(source)!r})"
-        )
     raise InputError(
-        f"plans need a fit (ivvi.fit) or its dynamics; {type(source).__name__} was given"
+        "expected a fit (ivvi.fit), its dynamics or the folder of a saved one; found "
+        f"{type(source).__name__}"
     )
 
 

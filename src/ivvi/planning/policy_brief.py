@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ivvi._io.result import UNTRUSTED, Brief, as_sentence, instrument_sentence
+from ivvi._io.result import Brief, as_sentence
+from ivvi.diagnostics.verdict import UNTRUSTED, instrument_sentence
 from ivvi.planning.comparison import CLEAR, Comparison
 from ivvi.planning.problem import Problem
 from ivvi.rewards import SeenReward

@@ -37,6 +37,12 @@ def load_policy(path: str | os.PathLike[str], *, trust: Trust = ()) -> Policy:
         return _from_parts(path, document, arrays)
 
 
+def as_policy(source: Any) -> Any:
+    """Return the policy that was saved in a folder; anything else as it is."""
+    is_folder = isinstance(source, str | os.PathLike) and os.path.isdir(source)
+    return load_policy(source) if is_folder else source
+
+
 def _from_parts(
     path: str | os.PathLike[str], document: dict[str, Any], arrays: dict[str, np.ndarray]
 ) -> Policy:

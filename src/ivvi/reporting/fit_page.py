@@ -11,8 +11,9 @@ import numpy as np
 
 from ivvi._io.result import Brief
 from ivvi.diagnostics.result import many_sentence
-from ivvi.errors import InputError
-from ivvi.fitting import Fit, load_fit
+from ivvi.fitting import Fit
+from ivvi.fitting.saved_fit import as_fit
+from ivvi.planning.saved_policy import as_policy
 from ivvi.reporting import fit_pictures as pictures
 from ivvi.reporting.effect_sections import effect_section, sign_changes, varying_section
 from ivvi.reporting.fit_pictures import KEY
@@ -53,7 +54,7 @@ TESTS = {
 
 
 def report(
-    what: Any,
+    fit: Fit | str | os.PathLike[str],
     path: str | os.PathLike[str],
     *,
     policy: Any = None,
@@ -64,12 +65,12 @@ def report(
 
     Parameters
     ----------
-    what
+    fit
         A fit (`ivvi.estimate`), or the folder of a saved model.
     path
         The file, such as ``report.html``.
     policy
-        A policy planned with the fit (`ivvi.plan`), to be shown too.
+        A policy planned with the fit (`ivvi.plan`) or its folder, to be shown too.
     value
         What the policy is worth (`ivvi.value`).
     force
@@ -85,14 +86,8 @@ def report(
     True
     """
     target = check_page(path, force=force)
-    if isinstance(what, Fit):
-        page = fit_page(FitView(what), policy, value)
-    elif isinstance(what, str | os.PathLike):
-        page = fit_page(FitView(load_fit(what), str(what)), policy, value)
-    else:
-        raise InputError(
-            f"cannot report on {type(what).__name__}; pass a fit or the folder of a model"
-        )
+    label = (str(fit),) if isinstance(fit, str | os.PathLike) else ()
+    page = fit_page(FitView(as_fit(fit), *label), as_policy(policy), value)
     return write_page(page, target, force=force)
 
 

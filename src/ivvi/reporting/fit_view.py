@@ -69,7 +69,7 @@ class FitView:
     def estimates(self) -> dict[str, tuple[Floats, Floats]]:
         """W and its standard errors, (d_y, d_phi) each: ``iv``, and ``ls`` where it is known."""
         fit = self.fit
-        own = "ls" if fit.method == "least-squares" else "iv"
+        own = "iv" if fit.uses_instruments else "ls"
         estimates = {own: (_finite(fit.W), _finite(fit.se))}
         if own == "iv" and fit.inference is not None:
             estimates["ls"] = _finite(fit.baseline.W), _finite(fit.baseline.se)

@@ -18,6 +18,7 @@ from ivvi.logs import Log
 from ivvi.planning.plan import make_planner
 from ivvi.planning.policy import Policy
 from ivvi.planning.problem import Planner
+from ivvi.planning.saved_policy import as_policy
 from ivvi.sensitivity_analysis.adjusted_covariance import Variances, errors_of, rows_of
 from ivvi.sensitivity_analysis.breakdown import (
     BAND,
@@ -36,7 +37,7 @@ MOST = 1e6
 
 def sensitivity(  # noqa: PLR0913
     policy: Any,
-    source: Any,
+    model: Any,
     *,
     reward: Any = None,
     actions: Any = None,
@@ -67,7 +68,7 @@ def sensitivity(  # noqa: PLR0913
     ----------
     policy, reward, actions, horizon, discount, terminal, starts
         As for `ivvi.value`.
-    source
+    model
         A `Fit`, or the folder of a saved model that keeps its moments.
     against
         Rivals as for `ivvi.value`: ``behaviour`` (the log's own policy without the confounder's
@@ -108,7 +109,7 @@ def sensitivity(  # noqa: PLR0913
     True
     """
     _check(level, most, episodes, draws)
-    source = Source.of(source)
+    policy, source = as_policy(policy), Source.of(model)
     settings = {"horizon": horizon, "discount": discount, "terminal": terminal}
     problem = problem_of(policy, source, reward, actions, settings)
     simulator = GainSimulator.of(source, problem, starts, episodes, seed)
