@@ -138,7 +138,7 @@ def fit_partialled(
     *,
     seed: int = 0,
     controls: Columns = (),
-    learner: Any = "lasso",
+    learner: Any = "auto",
     folds: int = 5,
 ) -> Fit:
     """Fit to what controls leave of the rows (`fitting.partialling`); features are linear."""
