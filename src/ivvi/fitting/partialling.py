@@ -26,6 +26,7 @@ from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting.learners import called, cross_fitted, learners_of
 from ivvi.logs import Batch, Counts, Log, Roles, concatenate
 from ivvi.logs.column_patterns import Columns, match_columns
+from ivvi.logs.instrument_groups import unnamed_columns
 from ivvi.logs.table import ArrowTable
 from ivvi.moments.welford import Ints
 
@@ -153,6 +154,30 @@ def without_controls(
     rows = replace(rows, x=rows.x[:, others])
     in_levels = _kept_roles(own, roles)
     return Residuals(opened, partialled, counts, rows, X, left, in_levels, units, numbers)
+
+
+def with_unnamed(log: Log, residuals: Residuals) -> tuple[Log, list[str]]:
+    """Return what is left beside the columns that nobody named, and their names.
+
+    None of them where they cannot be read for all rows.
+    """
+    left, controls = residuals.log, residuals.partialled.controls
+    names = [name for name in unnamed_columns(log.table, log.roles) if name not in controls]
+    if not names or not isinstance(left.table, ArrowTable):
+        return left, []
+    try:
+        read = _with_controls(log.clustered((*log.roles.cluster, *names)), controls)[1]
+        walk = read.watched(None).batches(episodes=True)
+        rows = concatenate([replace(batch, table=None) for batch in walk])
+    except InputError:  # a column that nobody asked for need not be readable
+        return left, []
+    if len(rows) != len(residuals.left):
+        return left, []
+    table = left.table.table
+    for i, name in enumerate(names, len(log.roles.cluster)):
+        values = pa.array(list(walk.clusters[i])).take(pa.array(rows.clusters[i]))
+        table = table.append_column(name, values)
+    return Log(ArrowTable(table, left.label, left.table.files), left.roles), names
 
 
 def _read(log: Log) -> tuple[Batch, tuple[Any, ...], Counts]:
