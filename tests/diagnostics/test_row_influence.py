@@ -62,6 +62,32 @@ def test_regions_that_hold_absorbed_units_are_told_where_they_are_alike():
 
 
 @pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
+def test_rows_that_are_alike_are_told_after_controls_too():
+    pytest.importorskip("sklearn")
+    rng = np.random.default_rng(2)
+    for alike in (True, False):
+        rows = make_rows(3, alike=alike) | {"c0": rng.normal(size=600), "c1": rng.normal(size=600)}
+        log = ivvi.read_logs(rows, **ROLES, state=())
+        fit = ivvi.fit(log, controls="c*", learner="lasso", folds=2)
+        assert ("rows with the same town are alike" in fit.errors.warning) == alike
+        assert not ivvi.fit(log, controls="c*", learner="lasso", folds=2, cluster="town").warnings
+
+
+@pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
+@pytest.mark.parametrize("alike", [True, False])
+def test_days_that_hold_no_absorbed_unit_are_told_where_they_are_alike(alike):
+    rng = np.random.default_rng(1)
+    store, day = np.repeat(np.arange(12), 60), np.tile(np.arange(60), 12)
+    z, e = rng.normal(size=(2, 60))[:, day] if alike else rng.normal(size=(2, 720))
+    u, v = rng.normal(size=(2, 720))
+    z = z + 0.3 * v
+    a = z + u + rng.normal(size=12)[store]
+    rows = {"store": store, "day": day, "z": z, "a": a, "y": 0.5 * a + u + e}
+    fit = ivvi.fit(ivvi.read_logs(rows, **ROLES, state=()), absorb="store")
+    assert ("rows with the same day are alike" in fit.errors.warning) == alike
+
+
+@pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
 def test_one_mistyped_outcome_that_decides_an_effect_is_named():
     rows = make_rows(0, alike=False)
     rows["y"][17] = 1e6

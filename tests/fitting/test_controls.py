@@ -104,6 +104,46 @@ def test_bent_controls_bias_a_linear_fit_and_not_a_learner():
     assert fit.partialled.explained["a"] > 0.3
 
 
+@pytest.mark.parametrize("shape", ["curve", "product", "steps"])
+def test_the_default_learner_takes_out_controls_that_act_in_a_curve(shape):
+    """Within five standard errors, where a lasso of the controls is off by more than twice that."""
+    rng = np.random.default_rng(1)
+    C, (z, hidden, noise) = rng.normal(size=(700, 2)), rng.normal(size=(3, 700))
+    bent = {
+        "curve": np.sin(2 * C[:, 0]) + C[:, 1] ** 2 / 2,
+        "product": C[:, 0] * C[:, 1],
+        "steps": 2.0 * ((C[:, 0] > 0) ^ (C[:, 1] > 0)),
+    }[shape]
+    z = z + 0.8 * bent
+    a = z + bent + hidden + noise
+    data = {"c0": C[:, 0], "c1": C[:, 1], "z0": z, "a": a, "y": EFFECT * a + 2 * bent + hidden}
+    fit, straight = (
+        ivvi.fit(opened(data), controls="c*", folds=3, **options)
+        for options in ({}, {"learner": "lasso"})
+    )
+    assert fit.partialled.learner == "auto"
+    assert abs(fit.W[0, 1] - EFFECT) < 5 * fit.se[0, 1]
+    assert abs(straight.W[0, 1] - EFFECT) > 10 * straight.se[0, 1]
+
+
+def test_the_default_learner_is_a_lasso_where_controls_act_in_a_straight_line():
+    """The two estimates differ by less than a standard error."""
+    rng = np.random.default_rng(2)
+    C, (z, hidden, noise) = rng.normal(size=(400, 3)), rng.normal(size=(3, 400))
+    z = z + C @ [1.0, -0.5, 0.0]
+    a = z + C[:, 0] + hidden + noise
+    data = {f"c{i}": C[:, i] for i in range(3)} | {
+        "z0": z,
+        "a": a,
+        "y": EFFECT * a + hidden - C[:, 1],
+    }
+    one, other = (
+        ivvi.fit(opened(data), controls="c*", folds=3, learner=word) for word in ("auto", "lasso")
+    )
+    assert abs(one.W[0, 1] - other.W[0, 1]) < one.se[0, 1]
+    assert np.isclose(one.se[0, 1], other.se[0, 1], rtol=0.1)
+
+
 def test_everything_else_is_computed_from_what_is_left(tmp_path):
     """Over-identified, clustered: the residuals as a log of their own give the same, J and sets."""
     groups = np.repeat(np.arange(80), 10)
@@ -287,7 +327,7 @@ def test_learners_and_settings_that_cannot_be_used_are_refused():
         "controls column 'age'": {"controls": "age"},
         "cannot be imported": {"controls": "c*", "learner": "nowhere:thing"},
         "not a scikit-learn regressor": {"controls": "c*", "learner": "math:pi"},
-        "expected lasso, forest": {"controls": "c*", "learner": 3},
+        "expected auto, lasso, forest": {"controls": "c*", "learner": 3},
         "the learner of 'a' failed": {"controls": "c*", "learner": KNeighborsRegressor(500)},
     }
     for words, settings in shown.items():

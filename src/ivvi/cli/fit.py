@@ -183,8 +183,8 @@ def fit(  # noqa: PLR0913
     learner: Annotated[
         str | None,
         typer.Option(
-            help="Learner of --controls: lasso, forest or module:object. [default: lasso]",
-            autocompletion=words("lasso", "forest"),
+            help="Learner of --controls: auto, lasso, forest or module:object. [default: auto]",
+            autocompletion=words("auto", "lasso", "forest"),
         ),
     ] = None,
     folds: Annotated[int, typer.Option(help="Folds of whole clusters for --controls.")] = 5,

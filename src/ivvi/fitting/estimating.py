@@ -91,7 +91,8 @@ def estimate(  # noqa: PLR0913
     controls, learner, folds
         Columns that may act in any way: what a learner predicts of all other columns from them
         is taken out first, in so many folds of whole clusters (`docs/panels.md`). The learner is
-        ``lasso`` (the default), ``forest``, ``module:object`` or a scikit-learn regressor.
+        ``auto`` (the default, of `ivvi.fitting.learners`), ``lasso``, ``forest``, ``module:object``
+        or a scikit-learn regressor.
     seed
         Seed of random features, and of folds.
     progress
@@ -157,7 +158,7 @@ def estimate(  # noqa: PLR0913
         elif absorb:
             fit_log = partial(fit_absorbed, recipe, absorb=absorb, half_panel=half_panel)
         elif controls:
-            named = "lasso" if learner is None else learner
+            named = "auto" if learner is None else learner
             fit_log = partial(fit_partialled, recipe, controls=controls, learner=named, folds=folds)
         fit = fit_log(logs, phi, psi, seed=seed)
         fit = _with_doubts(fit, logs, transformed=bool(difference or absorb or controls))

@@ -13,24 +13,23 @@ give W, and every standard error, first stage, test and robust set follows.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ivvi.errors import DataError, InputError, hint
+from ivvi.errors import DataError, InputError
 from ivvi.features.blocks import Power
-from ivvi.features.custom_block import import_object
 from ivvi.features.design import Floats
 from ivvi.features.feature_map import FeatureMap
+from ivvi.fitting.learners import called, cross_fitted, learners_of
 from ivvi.logs import Batch, Counts, Log, Roles, concatenate
 from ivvi.logs.column_patterns import Columns, match_columns
+from ivvi.logs.instrument_groups import unnamed_columns
 from ivvi.logs.table import ArrowTable
 from ivvi.moments.welford import Ints
 
-LEARNERS = ("lasso", "forest")
 DETERMINED = 1e-10
 """Share of a column's variance below which it counts as fully explained."""
 logger = logging.getLogger(__name__)
@@ -134,7 +133,7 @@ def without_controls(
     own = log.roles
     names, log = _with_controls(log, controls)
     rows, units, counts = _read(log)
-    make = learner_of(learner, seed)
+    made = learners_of(learner, seed)
     numbers, by = _groups(rows, log.roles, by)
     fold = folds_of(numbers, folds, seed, by)
     state = log.roles.state
@@ -145,16 +144,40 @@ def without_controls(
     V = np.hstack([rows.x[:, others], rows.a, rows.z, rows.y])
     left, explained = np.empty_like(V), {}
     for j, name in enumerate(columns):
-        left[:, j] = V[:, j] - _predicted(make, X, V[:, j], rows.weight, fold, name)
+        left[:, j] = V[:, j] - cross_fitted(made, X, V[:, j], rows.weight, fold, name)
         explained[name] = _explained(V[:, j], left[:, j], rows.weight, name, names)
         logger.info("controls predict %.3f of %s", explained[name], name)
     table = _table(dict(zip(columns, left.T, strict=True)), rows, roles)
     label = f"{log.label}, {len(names)} controls partialled out"
     opened = Log(ArrowTable(table, label, log.table.files), roles, notes=log.notes)
-    partialled = Partialled(names, _called(learner), folds, by, explained)
+    partialled = Partialled(names, called(learner), folds, by, explained)
     rows = replace(rows, x=rows.x[:, others])
     in_levels = _kept_roles(own, roles)
     return Residuals(opened, partialled, counts, rows, X, left, in_levels, units, numbers)
+
+
+def with_unnamed(log: Log, residuals: Residuals) -> tuple[Log, list[str]]:
+    """Return what is left beside the columns that nobody named, and their names.
+
+    None of them where they cannot be read for all rows.
+    """
+    left, controls = residuals.log, residuals.partialled.controls
+    names = [name for name in unnamed_columns(log.table, log.roles) if name not in controls]
+    if not names or not isinstance(left.table, ArrowTable):
+        return left, []
+    try:
+        read = _with_controls(log.clustered((*log.roles.cluster, *names)), controls)[1]
+        walk = read.watched(None).batches(episodes=True)
+        rows = concatenate([replace(batch, table=None) for batch in walk])
+    except InputError:  # a column that nobody asked for need not be readable
+        return left, []
+    if len(rows) != len(residuals.left):
+        return left, []
+    table = left.table.table
+    for i, name in enumerate(names, len(log.roles.cluster)):
+        values = pa.array(list(walk.clusters[i])).take(pa.array(rows.clusters[i]))
+        table = table.append_column(name, values)
+    return Log(ArrowTable(table, left.label, left.table.files), left.roles), names
 
 
 def _read(log: Log) -> tuple[Batch, tuple[Any, ...], Counts]:
@@ -243,83 +266,6 @@ def folds_of(groups: Ints, folds: int, seed: int, by: str = "") -> Ints:
     dealt = np.random.default_rng(seed).permutation(count) % folds
     fold: Ints = dealt[number]
     return fold
-
-
-def learner_of(learner: Any, seed: int) -> Callable[[], Any]:
-    """Return what makes a fresh learner: of a word, ``module:object``, or an object."""
-    try:
-        from sklearn.base import clone
-        from sklearn.ensemble import RandomForestRegressor
-        from sklearn.linear_model import LassoCV
-        from sklearn.pipeline import make_pipeline
-        from sklearn.preprocessing import StandardScaler
-    except ImportError:
-        raise InputError(
-            "learners for controls need scikit-learn: pip install 'ivvi[sklearn]'"
-        ) from None
-    if learner == "lasso":
-        return lambda: make_pipeline(StandardScaler(), LassoCV(max_iter=10_000))
-    if learner == "forest":
-        return lambda: RandomForestRegressor(200, min_samples_leaf=5, random_state=seed)
-    if isinstance(learner, str):
-        if ":" not in learner:
-            words = (*LEARNERS, "module:object")
-            raise InputError(f"unknown learner {learner!r}{hint(learner, words)}")
-        name, learner = learner, import_object(learner)
-        if not _learns(learner) and callable(learner):
-            learner = learner()
-        if not _learns(learner):
-            raise InputError(
-                f"the learner {name!r} is not a scikit-learn regressor; expected fit and predict"
-            )
-    elif not _learns(learner):
-        raise InputError(
-            f"the learner is {learner!r}; expected lasso, forest, module:object or a scikit-learn "
-            "regressor"
-        )
-    return lambda: clone(learner)
-
-
-def _learns(learner: Any) -> bool:
-    """Whether something is a learner, and not a class of them."""
-    methods = all(callable(getattr(learner, name, None)) for name in ("fit", "predict"))
-    return methods and not isinstance(learner, type)
-
-
-def _called(learner: Any) -> str:
-    return learner if isinstance(learner, str) else type(learner).__name__
-
-
-def _predicted(
-    make: Callable[[], Any], X: Floats, y: Floats, weight: Floats | None, fold: Ints, name: str
-) -> Floats:
-    """Predict a column of each fold by a learner of all others, (n,)."""
-    predicted = np.empty(len(y))
-    for number in range(int(fold.max()) + 1):
-        inside = fold == number
-        model = make()
-        try:
-            model.fit(X[~inside], y[~inside], **_weights(model, weight, ~inside))
-            values = np.asarray(model.predict(X[inside]), dtype=np.float64)
-        except Exception as error:  # whatever a user's learner raises
-            why = " ".join(str(error).split())
-            raise InputError(f"the learner of {name!r} failed: {why}") from error
-        if values.shape != (int(inside.sum()),) or not np.isfinite(values).all():
-            raise InputError(
-                f"the learner of {name!r} predicted {values.shape} for {int(inside.sum())} rows; "
-                "expected one finite number for each"
-            )
-        predicted[inside] = values
-    return predicted
-
-
-def _weights(model: Any, weight: Floats | None, rows: Any) -> dict[str, Floats]:
-    """Return the weights of rows as the learner takes them; a pipeline's go to its last step."""
-    if weight is None:
-        return {}
-    steps = getattr(model, "steps", None)
-    name = "sample_weight" if steps is None else f"{steps[-1][0]}__sample_weight"
-    return {name: weight[rows]}
 
 
 def _explained(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +23,7 @@ from ivvi.fitting.nickell import (
     with_jackknife_errors,
     without_bias,
 )
-from ivvi.fitting.partialling import features_of, without_controls
+from ivvi.fitting.partialling import features_of, with_unnamed, without_controls
 from ivvi.fitting.recipe import Recipe
 from ivvi.fitting.restored_levels import ControlLevels
 from ivvi.logs import Log, Sample
@@ -114,7 +115,7 @@ def fit_absorbed(
 
 
 def _with_alike(fit: Fit, log: Log, design: Design, absorb: Columns) -> Fit:
-    """Warn where rows are alike within a column that nobody named and that holds whole groups."""
+    """Warn where rows are alike within a column that nobody named, such as the region or day."""
     others = unnamed_columns(log.table, log.roles)
     if not others or fit.inference is None:
         return fit
@@ -123,9 +124,15 @@ def _with_alike(fit: Fit, log: Log, design: Design, absorb: Columns) -> Fit:
         table = AbsorbedTable(wide, design, absorb)
     except InputError:  # a column that nobody asked for need not be readable
         return fit
-    held = [name for name in others if any(name in inside for inside in table.absorbed.nested)]
     rows = Log(table, replace(table.roles, cluster=log.roles.cluster))
-    warning = alike_within(fit.estimate, fit.moments, rows, fit.errors, held)
+    return _warned_of(fit, rows, [name for name in others if name not in table.names])
+
+
+def _warned_of(fit: Fit, rows: Log, others: Sequence[str]) -> Fit:
+    """Warn where transformed rows are alike within one of some columns that nobody named."""
+    if fit.inference is None:
+        return fit
+    warning = alike_within(fit.estimate, fit.moments, rows, fit.errors, others)
     errors = replace(fit.errors, warning=warning)
     return replace(fit, inference=replace(fit.inference, errors=errors))
 
@@ -138,7 +145,7 @@ def fit_partialled(
     *,
     seed: int = 0,
     controls: Columns = (),
-    learner: Any = "lasso",
+    learner: Any = "auto",
     folds: int = 5,
 ) -> Fit:
     """Fit to what controls leave of the rows (`fitting.partialling`); features are linear."""
@@ -147,6 +154,8 @@ def fit_partialled(
     residuals = without_controls(log, controls, learner, folds, by, seed)
     features = features_of(residuals.log.roles)
     fit = recipe.of_rows(residuals.log, features, features)
+    if recipe.errors.kind == "auto" and not fit.errors.warning:
+        fit = _warned_of(fit, *with_unnamed(log, residuals))
     levels = ControlLevels.of(residuals, fit.W)
     baseline = ControlLevels.of(residuals, fit.baseline.W).restore(fit.baseline)
     return replace(
