@@ -17,7 +17,7 @@ from ivvi.estimators.covariance import resolved_errors  # which knows this modul
 from ivvi.estimators.covariance.step_dependence import StepDependence, step_dependence
 from ivvi.logs import Counts, Log, Roles, SharedPaths
 from ivvi.logs.column_patterns import Columns
-from ivvi.logs.instrument_groups import noted, set_by_absorbed
+from ivvi.logs.instrument_groups import noted, outer_groups, set_by_absorbed
 from ivvi.logs.schema import PATH
 from ivvi.moments import Moments
 from ivvi.words import STANDARD_ERRORS
@@ -142,8 +142,9 @@ class StandardErrors:
     ) -> tuple[StandardErrors, Log]:
         """Return the errors as they are asked of a log, and the log with their columns read.
 
-        Where none are named, these are the columns whose names became instruments, if any; without
-        episodes that of the columns to `absorb` whose values are most. A method that takes rows for
+        Where none are named, these are the columns whose names became instruments, if any, or the
+        columns to `absorb` that hold their groups (`outer_groups`); without episodes that of the
+        columns to `absorb` whose values are most. A method that takes rows for
         `independent` does not ask what set the instruments, unless clusters are asked for.
         """
         if independent and self.kind == "auto":
@@ -152,6 +153,9 @@ class StandardErrors:
             set_by = set_by_absorbed(log.table, log.roles, absorb)
             log = log.replaced(log.table, replace(log.roles, set_by=set_by))
         errors = self._usually(log.roles)
+        if absorb and log.roles.groups and errors is not self:
+            outer = outer_groups(log.table, errors.columns, absorb)
+            errors = replace(errors, cluster=tuple(dict.fromkeys(outer)))
         if not errors.columns:
             looks = self.kind in BY_CLUSTER and log.roles.episode is not None
             return errors, log.clustered((log.roles.dates,)) if looks and log.roles.dates else log
