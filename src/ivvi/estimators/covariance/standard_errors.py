@@ -34,10 +34,6 @@ MOST_WAYS = 3
 """Most columns to cluster by at once."""
 MOST_DRAWS = 10_000_000
 """Draws that a wild bootstrap may take."""
-WITHOUT_PAIRS = (
-    "without the rows, the overlap of the two clusterings counts twice: the errors tend to be "
-    "too large rather than too small"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +228,7 @@ class StandardErrors:
         if alike is not None and not self.columns and resolved.clusters:
             resolved = resolved.with_shared_steps(step, alike, rows=step in others)
         if len(resolved.clusters) >= 2:
-            resolved = resolved.noting(WITHOUT_PAIRS)
+            resolved = resolved.without_pairs()
         if roles is None or usual is self:
             return resolved
         named = " and ".join(usual.columns)
@@ -255,10 +251,8 @@ class StandardErrors:
             raise InputError(
                 f"{kind} standard errors need the rows of a log; these are its sums{lacking}"
             )
-        note = "without the rows, the standard errors are unadjusted"
-        return resolved_errors.Resolved(
-            self, "unadjusted", note=note if self.kind == "auto" else ""
-        )
+        note = resolved_errors.UNADJUSTED if self.kind == "auto" else ""
+        return resolved_errors.Resolved(self, "unadjusted", note=note)
 
     def for_fit(
         self,
