@@ -101,6 +101,7 @@ def test_differenced_updated_and_summed_fits_come_back(log: ivvi.Log, tmp_path) 
         assert_same(fit, ivvi.load_fit(tmp_path / name))
 
 
+@pytest.mark.filterwarnings("ignore:.*from the start again")
 def test_updating_a_fit_is_updating_its_folder(log: ivvi.Log, tmp_path) -> None:
     fit = ivvi.estimate(log, method="fuller:4", episodes=True)
     fit.save(tmp_path / "model", episodes=True)

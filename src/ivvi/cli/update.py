@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from ivvi.cli.options import DropMissing, Force, Json, Source, Trust, Unidentified, Where, trusted
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say, warn
-from ivvi.errors import InputError
+from ivvi.errors import InputError, IvviWarning
 
 
 def update(  # noqa: PLR0913
@@ -49,7 +50,11 @@ def update(  # noqa: PLR0913
         if not fit.has_moments:
             raise InputError(f"{model} keeps no moments, so nothing can be added to it")
         logs = open_like(log, fit.roles, where=where, drop_missing=drop_missing)
-        with progress("reading", logs.num_rows) as bar:
+        with (
+            progress("reading", logs.num_rows) as bar,
+            warnings.catch_warnings(record=True) as said,
+        ):
+            warnings.simplefilter("always", IvviWarning)
             updated = update_fit(
                 fit,
                 logs,
@@ -60,7 +65,7 @@ def update(  # noqa: PLR0913
             )
         replaces = version if out is None else None
         updated.save(target, force=force or out is None, replaces=replaces)
-    for text in updated.warnings:
+    for text in dict.fromkeys((*(str(one.message) for one in said), *updated.warnings)):
         warn(text)
     say(updated.summary(warnings=False), quiet=json == "-")
     added = updated.moments.n - fit.moments.n

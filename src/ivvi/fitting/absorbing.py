@@ -28,6 +28,8 @@ from ivvi.features.design import Design, Floats
 from ivvi.features.feature_map import FeatureMap
 from ivvi.logs import Batch, Counts, Log, Roles
 from ivvi.logs.column_patterns import Columns, match_columns
+from ivvi.logs.leave_out import left_out
+from ivvi.logs.table import BatchSource
 from ivvi.moments import Absorbed
 from ivvi.moments.fixed_effects import Effects, EffectTally
 from ivvi.moments.welford import Ints, run_starts
@@ -128,7 +130,7 @@ class AbsorbedTable:
         self._layout, self.names, self._clusters = design, names, log.roles.cluster
         read = dict.fromkeys((*log.roles.cluster, *names))
         self._log = Log(
-            log.table,
+            left_out(log.table, log.roles, names),
             replace(log.roles, cluster=tuple(read)),
             drop_missing=log.drop_missing,
             progress=log.progress,
@@ -143,6 +145,11 @@ class AbsorbedTable:
         keys |= dict.fromkeys(self._clusters, pa.int64())
         listed = dict.fromkeys((*self.roles.columns, *self._clusters))
         self.schema = pa.schema([(n, keys.get(n, pa.float64())) for n in listed])
+
+    @property
+    def source(self) -> BatchSource:
+        """The table of the rows, its leave-one-out instruments adjusted for the effects."""
+        return self._log.table
 
     @property
     def absorbed(self) -> Absorbed:

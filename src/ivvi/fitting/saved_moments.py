@@ -88,7 +88,8 @@ class Shard(TableResult):
     def __add__(self, other: Shard) -> Shard:
         """Return the sums of both; a file that is in both is refused.
 
-        Sums by episode are kept if both have them; a warning says where they are lost.
+        Sums by episode are kept if both have them, and episodes of one id are one; a warning says
+        where they are lost.
         """
         check_same(self.moments.design, other.moments.design, other.label)
         if twice := set(self.files) & set(other.files):
@@ -108,9 +109,15 @@ class Shard(TableResult):
         if columns[0] != columns[1]:
             one, two = one.without_episodes(), two.without_episodes()
             _warn_of_lost_episodes(dict(zip((self.label, other.label), columns, strict=True)))
+        total, counts = one + two.following(one), self.counts + other.counts
+        if one.episodes and two.episodes and total.episodes and not total.episodes.by:
+            again = len(one.episodes) + len(two.episodes) - len(total.episodes)
+            counts = dataclasses.replace(counts, episodes=counts.episodes - again)
+            if two.episodes.begins_anew(one.episodes):
+                _warn_of_new_episodes(other.label, str(self.roles.episode))
         return Shard(
-            one + two.following(one),
-            self.counts + other.counts,
+            total,
+            counts,
             self.roles,
             self.files + other.files,
             f"{self.label} + {other.label}",
@@ -227,6 +234,16 @@ def _warn_of_lost_episodes(by_label: Mapping[str, str | None]) -> None:
     text = (
         f"{' and '.join(named)} do not match: the combined sums are not kept by episode, and "
         "standard errors will ignore episodes; write all sums with --by-episode, or none"
+    )
+    warnings.warn(text, IvviWarning, stacklevel=3)
+
+
+def _warn_of_new_episodes(label: str, episode: str) -> None:
+    """Say that ids which are met again are taken for those of other episodes, and why."""
+    text = (
+        f"{label} numbers its {episode} and steps from the start again: they count as other "
+        f"episodes, and if they are the same ones the standard errors are too small; give steps "
+        f"that go on, or ids that are no mere numbers"
     )
     warnings.warn(text, IvviWarning, stacklevel=3)
 

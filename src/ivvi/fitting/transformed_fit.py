@@ -80,6 +80,7 @@ def fit_absorbed(
             "memory; use quadratic memory (memory=, --memory) or the method exact"
         )
     table = AbsorbedTable(log, design, absorb)
+    log = log.replaced(table.source, log.roles)
     if recipe.errors.kind in ("cr2", "wild"):
         table.check_nested(recipe.errors.columns or (log.roles.episode,))
     rows = Log(table, table.roles)

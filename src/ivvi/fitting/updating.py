@@ -60,9 +60,10 @@ def update(
     The method is that of the model with its settings; one that was fitted by descent-ascent
     becomes the closed form, because its old rows are not there to pass over; for the same
     reason the standard errors are clustered where the model keeps the moments of its clusters
-    (`fit(episodes=True)`), one way or two, else unadjusted, with a warning. An episode
-    that goes on from one log into the next is two; clusters of one name are one. A model of
-    sums holds no rows of its log, and none of the new one after an update.
+    (`fit(episodes=True)`), one way or two, else unadjusted, with a warning. Clusters of one name
+    are one, and so are episodes of one id, which go on from one log into the next; only the step
+    between the two is lost. A model of sums holds no rows of its log, and none of the new one
+    after an update.
     """
     old = fit if isinstance(fit, Fit) else Fit.load(fit)
     place = "the model" if isinstance(fit, Fit) else str(fit)

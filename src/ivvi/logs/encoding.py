@@ -122,10 +122,14 @@ def _check_levels(
         count = (
             f"more than {MOST_LEVELS} levels" if len(levels) > MOST_LEVELS else "a level per row"
         )
+        remedy = (
+            f". For an instrument with many levels use loo:{name} (instrument=, --instrument); the "
+            "effects of a control with many levels can be absorbed (absorb=, --absorb)"
+        )
         raise ColumnError(
             f"{where} has {count}, such as {levels[0]!r}; expected a category of at most "
-            f"{MOST_LEVELS} levels that rows share, or numbers. For an instrument with many "
-            f"levels use loo:{name} (instrument=, --instrument)"
+            f"{MOST_LEVELS} levels that rows share, or numbers"
+            f"{remedy if len(levels) < rows else ''}"
         )
     if len(levels) == 1:
         raise ColumnError(

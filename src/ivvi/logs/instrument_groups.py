@@ -43,6 +43,8 @@ MOST_LEVELS = 10
 DIGITS, ROUNDING = 3, 1e-12
 """Digits of a number that a person chose, such as a dose, and its rounding error as a float."""
 ROWS_PER_GROUP = 2
+ENOUGH_COURTS = 10
+"""Values of an absorbed column from which on it is clustered by in the place of its groups."""
 NO_ACCIDENT = 1e-6
 """Chance, over all columns, that instruments drawn by row agree within groups."""
 ROWS_PER_VALUE, FILLED = 5, 0.4
@@ -103,6 +105,33 @@ def set_by_absorbed(table: BatchSource, roles: Roles, absorb: Columns) -> tuple[
         return roles.set_by
     column = max(found, key=lambda one: one[1])[0]
     return tuple(dict.fromkeys((column, *roles.set_by)))
+
+
+def outer_groups(table: BatchSource, groups: Sequence[str], absorb: Columns) -> tuple[str, ...]:
+    """Return for each group the absorbed column whose values hold it whole, or the group itself.
+
+    Where every judge sits in one court, an effect of the court ties its judges together: what is
+    left of the rows of one depends on those of the others. Courts of `ENOUGH_COURTS` on count.
+    """
+    names = match_columns(absorb, list(table.schema.names), "absorb")
+    outer = list(groups)
+    for at, group in enumerate(groups):
+        for name in names:
+            pairs = _all_pairs(table, [group, name]) if name != group else None
+            if pairs is None or _count(pairs, [name]) < ENOUGH_COURTS:
+                continue
+            if _count(pairs, [group]) == len(pairs) > _count(pairs, [name]):
+                outer[at] = name
+    return tuple(outer)
+
+
+def _all_pairs(table: BatchSource, columns: Sequence[str]) -> pa.Table:
+    """Return the combinations of values in a whole table, once each, where none is missing."""
+    met: pa.Table | None = None
+    for block in table.batches(list(columns), (), LOOKED_AT):
+        new = _pairs(pa.Table.from_batches([block]), columns)
+        met = new if met is None else _pairs(pa.concat_tables([met, new]), columns)
+    return pa.table({}) if met is None else met.drop_null()
 
 
 def unnamed_columns(table: BatchSource, roles: Roles) -> list[str]:

@@ -22,6 +22,7 @@ from ivvi.logs.encoding import without_indicators
 from ivvi.logs.formula import parse_formula
 from ivvi.logs.id_notes import id_notes
 from ivvi.logs.instrument_groups import set_by
+from ivvi.logs.leave_out import left_out, original
 from ivvi.logs.log import Log
 from ivvi.logs.minari import is_minari, open_minari
 from ivvi.logs.missing_codes import has_codes, missing_values, with_missing
@@ -117,7 +118,7 @@ def open_log(source: Any, formula: str | None = None) -> Log:
 def _with_formula(log: Log, formula: str) -> Log:
     """Return a log with the columns that a formula names, its episodes and weights kept."""
     roles = log.roles
-    table = without_indicators(log.table, roles.categories)
+    table = without_indicators(original(log.table), roles.categories)
     single: dict[str, Any] = {n: getattr(roles, n) for n in ("step", "weight", "terminal")}
     single["weight_kind"] = roles.weight_kind
     if roles.reward not in parse_formula(formula).outputs:
@@ -243,6 +244,7 @@ def _opened(
     asked = (*_in_words(schema, roles, made), ("renamed", new_names))
     table, roles = encoded(table, roles, coded, made.lagged, made.followed, like)
     groups = set_by(table, roles) if like is None else like.set_by
+    table = left_out(table, roles)
     roles = replace(roles, asked=asked, formula=like.formula if like else "", set_by=groups)
     return Log(
         table, roles, drop_missing=drop_missing, notes=ids + made.notes + ends, removed=made.removed

@@ -15,6 +15,7 @@ from ivvi._io.files import Saved, nest, unnest
 from ivvi.features.design import Design, Floats
 from ivvi.logs import Batch, Counts, InstrumentPaths, Log, Pass, Position, Roles, SharedPaths
 from ivvi.logs.schema import PATH
+from ivvi.moments.episode_ids import EpisodeIds, with_ids
 from ivvi.moments.group_sums import GroupSums, GroupTally, group_codes
 from ivvi.moments.moments import EpisodeMoments, Moments, merge_episodes
 from ivvi.moments.welford import Ints, run_starts
@@ -63,6 +64,9 @@ def compute_moments(
     paths = InstrumentPaths(log.roles if PATH in groups else None, residuals=log.is_residual)
     total, blocks, start, dropped = _resumed(design, checkpoint, tally, paths)
     keep, kept_by = episodes is not False and not dropped, by or log.roles.episode
+    named = episodes is True and by is None and checkpoint is None
+    log, place = with_ids(log) if named else (log, None)
+    ids = EpisodeIds(place)
     walk = log.batches(episodes=keep or bool(groups), start=start)
 
     def state() -> Saved:
@@ -80,6 +84,7 @@ def compute_moments(
             part = Moments.of_batch(design, batch, episodes=keep, rows=V, codes=codes)
             tally.add(batch, V, kept_by if keep else None)
             paths.add(batch)
+            ids.add(batch)
             total = _added(total, part, _by_column(total, batch, V, log.roles, also))
             if part.episodes is not None:
                 blocks.append(part.episodes)
@@ -92,6 +97,8 @@ def compute_moments(
     episodes_merged = merge_episodes(blocks) if blocks else None
     if episodes_merged is not None and by is not None:
         episodes_merged = labelled(episodes_merged, by, walk.clusters[log.roles.cluster.index(by)])
+    elif episodes_merged is not None:
+        episodes_merged = ids.name(episodes_merged, walk.clusters)
     absorbed = getattr(log.table, "absorbed", None)
     others = _named(total.others, log.roles, walk.clusters)
     groups_found = tuple(placed(part, log.roles, walk.clusters) for part in tally.sums)

@@ -30,7 +30,9 @@ class EpisodeMoments:
     """Moments of each episode: number (E,), weight (E,), mean (E, p), scatter (E, p, p).
 
     Where `by` names a cluster column, of each of its values instead, `labels` (E,) in words:
-    rows of one label belong together wherever they come from.
+    rows of one label belong together wherever they come from. The labels of episodes are hashes
+    of their ids, so that sums name nobody; there are none where the ids are not known. `spans`
+    (E, 2) are their first and last steps, and `counted` whether the ids only count: 0, 1, 2...
     """
 
     number: Ints
@@ -39,6 +41,8 @@ class EpisodeMoments:
     scatter: Floats
     by: str = ""
     labels: tuple[str, ...] = ()
+    spans: Floats | None = None
+    counted: bool = False
 
     def __repr__(self) -> str:
         return f"EpisodeMoments({len(self):,} by {self.by or 'episode'})"
@@ -49,22 +53,41 @@ class EpisodeMoments:
     def saved(self) -> dict[str, np.ndarray]:
         """Return the arrays by name."""
         arrays = {name: getattr(self, name) for name in FIELDS}
-        if self.by:
-            arrays |= {"by": np.array(self.by), "labels": np.array(self.labels)}
-        return arrays
+        arrays |= {"by": np.array(self.by)} if self.by else {}
+        arrays |= {"labels": np.array(self.labels)} if self.labels or self.by else {}
+        arrays |= {} if self.spans is None else {"spans": self.spans}
+        return arrays | ({"counted": np.array(1)} if self.counted else {})
 
     @classmethod
     def restore(cls, arrays: Mapping[str, np.ndarray]) -> EpisodeMoments:
         """Rebuild from what `saved` returned."""
         number, weight, mean, scatter = (arrays[name] for name in FIELDS)
         by = str(arrays["by"]) if "by" in arrays else ""
-        labels = tuple(arrays["labels"].tolist()) if by else ()
+        labels = tuple(arrays["labels"].tolist()) if "labels" in arrays or by else ()
         groups, p = len(number), mean.shape[-1]
         shapes = (groups,), (groups,), (groups, p), (groups, p, p)
         stored = tuple(part.shape for part in (number, weight, mean, scatter))
-        if stored != shapes or number.dtype.kind not in "iu" or (by and len(labels) != groups):
+        if (
+            stored != shapes
+            or number.dtype.kind not in "iu"
+            or len(labels) not in (groups, 0 if by == "" else groups)
+        ):
             raise FileError(f"not sound: its sums by {by or 'episode'} do not fit together")
-        return cls(number, weight, mean, scatter, by, labels)
+        spans = arrays.get("spans")
+        if spans is not None and spans.shape != (groups, 2):
+            raise FileError("not sound: the steps of its episodes do not fit their sums")
+        return cls(number, weight, mean, scatter, by, labels, spans, "counted" in arrays)
+
+    def begins_anew(self, others: EpisodeMoments) -> bool:
+        """Whether ids that only count, and steps, are those of another log's episodes again."""
+        if not (self.counted and others.counted and self.labels and others.labels):
+            return False
+        if self.spans is None or others.spans is None:
+            return False
+        known = dict(zip(others.labels, others.spans, strict=True))
+        own = zip(self.labels, self.spans, strict=True)
+        pairs = [(span, known[one]) for one, span in own if one in known]
+        return any(one[0] <= two[1] and two[0] <= one[1] for one, two in pairs)
 
     def first_sums(self, column: str, origin: Floats) -> GroupSums:
         """Return the sums of w (v - origin) of each group; rows count as of weight one."""
@@ -72,9 +95,9 @@ class EpisodeMoments:
         return GroupSums(column, self.number, self.weight, self.weight, sums, origin)
 
     def following(self, others: EpisodeMoments) -> EpisodeMoments:
-        """Return the same numbered on from another log's: episodes are new, labels are known."""
+        """Return the same numbered on from another log's; groups of one label have one number."""
         first = int(others.number.max(initial=-1)) + 1
-        if not self.by:
+        if not (self.labels and others.labels) or self.begins_anew(others):
             return replace(self, number=self.number - int(self.number.min()) + first)
         number_of = dict(zip(others.labels, others.number.tolist(), strict=True))
         number = [number_of.setdefault(label, first + i) for i, label in enumerate(self.labels)]
@@ -345,11 +368,16 @@ def merge_episodes(parts: Sequence[EpisodeMoments]) -> EpisodeMoments:
         at = (np.cumsum(again) - 1)[place[rows]]
         sums = _added(at, *(values[rows] for values in every[1:]))
         weight[again], mean[again], scatter[again] = sums
-    labels: tuple[str, ...] = ()
-    if by := parts[0].by:
-        named = [label for part in parts for label in part.labels]
-        labels = tuple(named[i] for i in first) if named else ()
-    return EpisodeMoments(numbers, weight, mean, scatter, by, labels)
+    named = [label for part in parts for label in part.labels]
+    labels = tuple(named[i] for i in first) if len(named) == len(place) else ()
+    spans = [part.spans for part in parts if part.spans is not None]
+    whole = None
+    if labels and len(spans) == len(parts):
+        whole = np.tile([np.inf, -np.inf], (len(numbers), 1))
+        np.minimum.at(whole[:, 0], place, np.concatenate(spans)[:, 0])
+        np.maximum.at(whole[:, 1], place, np.concatenate(spans)[:, 1])
+    counted = bool(labels) and all(part.counted for part in parts)
+    return EpisodeMoments(numbers, weight, mean, scatter, parts[0].by, labels, whole, counted)
 
 
 def _added(

@@ -17,6 +17,13 @@ from ivvi.moments import GroupSums, Moments
 FEWEST_WILD = 5
 """Clusters that a wild bootstrap needs."""
 
+UNADJUSTED = "without the rows, the standard errors are unadjusted"
+WITHOUT_PAIRS = (
+    "without the rows, the overlap of the two clusterings counts twice, which makes errors larger, "
+    "and instruments that groups of episodes share are not looked for, which may make them too "
+    "small"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
@@ -114,8 +121,15 @@ class Resolved:
     def without_rows(self, episode: str | None) -> Resolved:
         """Return the same for sums alone: by episode in place of HAC, unadjusted for robust."""
         if self.kind == "hac" and episode is not None:
-            return replace(self, kind="clustered", clusters=(episode,), note="")
-        return replace(self, kind="unadjusted") if self.kind == "robust" else self
+            note = f"without the rows, errors are clustered by {episode} in place of hac ones"
+            return replace(self, kind="clustered", clusters=(episode,), note=note)
+        if self.kind == "robust":
+            return replace(self, kind="unadjusted").noting(UNADJUSTED)
+        return self.without_pairs() if len(self.clusters) > 1 else self
+
+    def without_pairs(self) -> Resolved:
+        """Note what errors that are clustered by two columns leave out without the rows."""
+        return self if WITHOUT_PAIRS in self.note else self.noting(WITHOUT_PAIRS)
 
     def after(self, before: tuple[str, ...], roles: Roles) -> Resolved:
         """Return the same, warning if rows were clustered by columns of which no sums are kept."""

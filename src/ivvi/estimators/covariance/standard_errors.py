@@ -17,7 +17,7 @@ from ivvi.estimators.covariance import resolved_errors  # which knows this modul
 from ivvi.estimators.covariance.step_dependence import StepDependence, step_dependence
 from ivvi.logs import Counts, Log, Roles, SharedPaths
 from ivvi.logs.column_patterns import Columns
-from ivvi.logs.instrument_groups import noted, set_by_absorbed
+from ivvi.logs.instrument_groups import noted, outer_groups, set_by_absorbed
 from ivvi.logs.schema import PATH
 from ivvi.moments import Moments
 from ivvi.words import STANDARD_ERRORS
@@ -34,10 +34,6 @@ MOST_WAYS = 3
 """Most columns to cluster by at once."""
 MOST_DRAWS = 10_000_000
 """Draws that a wild bootstrap may take."""
-WITHOUT_PAIRS = (
-    "without the rows, the overlap of the two clusterings counts twice: the errors tend to be "
-    "too large rather than too small"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +138,9 @@ class StandardErrors:
     ) -> tuple[StandardErrors, Log]:
         """Return the errors as they are asked of a log, and the log with their columns read.
 
-        Where none are named, these are the columns whose names became instruments, if any; without
-        episodes that of the columns to `absorb` whose values are most. A method that takes rows for
+        Where none are named, these are the columns whose names became instruments, if any, or the
+        columns to `absorb` that hold their groups (`outer_groups`); without episodes that of the
+        columns to `absorb` whose values are most. A method that takes rows for
         `independent` does not ask what set the instruments, unless clusters are asked for.
         """
         if independent and self.kind == "auto":
@@ -152,6 +149,9 @@ class StandardErrors:
             set_by = set_by_absorbed(log.table, log.roles, absorb)
             log = log.replaced(log.table, replace(log.roles, set_by=set_by))
         errors = self._usually(log.roles)
+        if absorb and log.roles.groups and errors is not self:
+            outer = outer_groups(log.table, errors.columns, absorb)
+            errors = replace(errors, cluster=tuple(dict.fromkeys(outer)))
         if not errors.columns:
             looks = self.kind in BY_CLUSTER and log.roles.episode is not None
             return errors, log.clustered((log.roles.dates,)) if looks and log.roles.dates else log
@@ -228,7 +228,7 @@ class StandardErrors:
         if alike is not None and not self.columns and resolved.clusters:
             resolved = resolved.with_shared_steps(step, alike, rows=step in others)
         if len(resolved.clusters) >= 2:
-            resolved = resolved.noting(WITHOUT_PAIRS)
+            resolved = resolved.without_pairs()
         if roles is None or usual is self:
             return resolved
         named = " and ".join(usual.columns)
@@ -251,10 +251,8 @@ class StandardErrors:
             raise InputError(
                 f"{kind} standard errors need the rows of a log; these are its sums{lacking}"
             )
-        note = "without the rows, the standard errors are unadjusted"
-        return resolved_errors.Resolved(
-            self, "unadjusted", note=note if self.kind == "auto" else ""
-        )
+        note = resolved_errors.UNADJUSTED if self.kind == "auto" else ""
+        return resolved_errors.Resolved(self, "unadjusted", note=note)
 
     def for_fit(
         self,

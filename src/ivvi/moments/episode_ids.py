@@ -1,0 +1,73 @@
+"""Which episodes sums are of: ids as hashes, and the steps from which to which they go.
+
+The rows of one episode may come in several deliveries. Its sums are then those of one cluster, and
+two logs must say so without their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import sha256
+
+import numpy as np
+
+from ivvi.features.design import Floats
+from ivvi.logs import Batch, Log
+from ivvi.moments.moments import EpisodeMoments
+
+DIGITS = 16
+"""Digits of the hash of an id: enough that hardly two of a billion are the same."""
+
+
+def with_ids(log: Log) -> tuple[Log, int | None]:
+    """Return the log with the ids of its episodes read, and their place among the clusters."""
+    roles, episode = log.roles, log.roles.episode
+    if episode is None:
+        return log, None
+    if episode not in roles.cluster:
+        roles = replace(roles, cluster=(*roles.cluster, episode))
+        log = log.replaced(log.table, roles)
+    return log, roles.cluster.index(episode)
+
+
+class EpisodeIds:
+    """Ids and steps of the episodes of a pass, whose ids are the clusters at a place."""
+
+    def __init__(self, place: int | None) -> None:
+        self._place, self._same, self._stepped = place, True, True
+        self._spans: Floats = np.empty((0, 2))
+
+    def add(self, batch: Batch) -> None:
+        """Add a batch of rows."""
+        if self._place is None or batch.episode is None or not len(batch):
+            return
+        number = batch.episode
+        self._same &= np.array_equal(number, batch.clusters[self._place])
+        self._stepped &= batch.step is not None
+        more = int(number.max()) + 1 - len(self._spans)
+        if more > 0:
+            self._spans = np.vstack([self._spans, np.tile([np.inf, -np.inf], (more, 1))])
+        if batch.step is not None:
+            step = np.asarray(batch.step, dtype=np.float64)
+            np.minimum.at(self._spans[:, 0], number, step)
+            np.maximum.at(self._spans[:, 1], number, step)
+
+    def name(
+        self, episodes: EpisodeMoments, clusters: Sequence[Sequence[object]]
+    ) -> EpisodeMoments:
+        """Return the moments of episodes with their ids and steps, where these are known."""
+        if self._place is None or not self._same:
+            return episodes
+        ids = [str(clusters[self._place][number]) for number in episodes.number.tolist()]
+        labels = tuple(sha256(one.encode()).hexdigest()[:DIGITS] for one in ids)
+        spans = self._spans[episodes.number] if self._stepped else None
+        return replace(episodes, labels=labels, spans=spans, counted=_only_count(ids))
+
+
+def _only_count(ids: Sequence[str]) -> bool:
+    """Whether ids are the numbers from 0 or 1 on, which say nothing of whose they are."""
+    if not all(one.isdecimal() for one in ids):
+        return False
+    numbers = {int(one) for one in ids}
+    return min(numbers) in (0, 1) and max(numbers) - min(numbers) + 1 == len(numbers)
