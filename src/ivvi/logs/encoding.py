@@ -9,6 +9,7 @@ and further logs use the same columns.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -113,9 +114,12 @@ def _check_levels(
     where = f"column {name!r} of {table.label}"
     if numbers and words and not asked:
         row = first_row(table, name, words[0])
+        code = shlex.quote(words[0].strip())
+        absent = f"numbers (--missing {code} if it means that one is missing)"
         raise ColumnError(
-            f"{where} holds text: {words[0]!r} in data row {row} (from 0); expected numbers, or "
-            f"categories (categorical={name!r}, --categorical {name})"
+            f"{where} holds text: {words[0]!r} in data row {row} (from 0); expected "
+            f"{absent if _is_one_code(words) else 'numbers'}, or categories "
+            f"(categorical={name!r}, --categorical {name})"
         )
     if not levels:
         raise ColumnError(f"{where} holds no values; expected categories")
@@ -132,6 +136,11 @@ def _check_levels(
         raise ColumnError(
             f"{where} has one level, {levels[0]!r}, in all rows; expected at least two"
         )
+
+
+def _is_one_code(words: Sequence[str]) -> bool:
+    """Tell whether the only word in a column of numbers may stand for a missing one."""
+    return len(words) == 1 and re.fullmatch(r"\s*[^\s\d,]+\s*", words[0]) is not None
 
 
 def _half_empty(table: BatchSource, name: str, level: str, empty: int, rows: int) -> ColumnError:
