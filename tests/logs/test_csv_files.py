@@ -199,3 +199,35 @@ def test_a_column_without_a_name_is_left_aside(tmp_path: Path) -> None:
     assert log.table.schema.names[:5] == ["id", "t", "x", "a", "z"]
     plain = ivvi.read_logs(tmp_path / "log.csv", **ROLES)
     assert np.array_equal(log.to_batch().y, plain.to_batch().y)
+
+
+@pytest.mark.parametrize("change", [",7", ""])
+def test_a_row_with_another_number_of_cells_is_named(change: str, tmp_path: Path) -> None:
+    path = written(tmp_path, ["1", "2", "3"])
+    lines = path.read_text().splitlines()
+    lines[5] = lines[5] + change if change else lines[5].rsplit(",", 1)[0]
+    path.write_text("\n".join(lines) + "\n")
+    words = f"has {6 if change else 4} cells in the row {lines[5]!r}; expected 5"
+    with pytest.raises(FileError, match=re.escape(words)):
+        ivvi.read_logs(path, **ROLES).to_batch()
+
+
+@pytest.mark.parametrize("name", ["log.txt", "log.tab", "log.tsv.gz"])
+def test_text_files_have_tabs_between_their_columns(name: str, tmp_path: Path) -> None:
+    plain = written(tmp_path, ["1", "2", "3"])
+    text = plain.read_text().replace(",", "\t").encode()
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    read = [ivvi.read_logs(path, **ROLES).to_batch().y for path in (tmp_path / name, plain)]
+    assert np.array_equal(*read)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("log.jsonl", "lines=True"), ("log.sqlite", "sqlite3 -header -csv"), ("log.duckdb", "duckdb")],
+)
+def test_files_that_are_not_read_are_refused_with_a_way_round(
+    name: str, words: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(FileError, match=words):
+        ivvi.read_logs(tmp_path / name, **ROLES)

@@ -48,6 +48,8 @@ LATE = re.compile(
     re.DOTALL,
 )
 """What Arrow says of a cell that is not of the type of its column."""
+RAGGED = re.compile(r"Expected (\d+) columns, got (\d+): (.*)", re.DOTALL)
+"""What Arrow says of a row with too many or too few cells."""
 MOST_BEGINNINGS = 100
 """How often a log is opened with the types of later rows, at most."""
 
@@ -158,7 +160,7 @@ class CsvTable:
                 raise FileError(f"{file} {cause}")
             block = next(iter(reader), None)
         named = pa.schema([field for field in schema if field.name])
-        texts = [] if block is None else _not_as_numbers(file, block.select(named.names))
+        texts = [] if block is None else _not_as_numbers(file, block)
         return _as_text(named, texts)
 
     @contextlib.contextmanager
@@ -214,7 +216,7 @@ def _not_as_numbers(file: Path, block: pa.RecordBatch) -> list[str]:
     numbers = {
         n: as_numpy(block.column(n))
         for n, kind in zip(names, kinds, strict=True)
-        if pa.types.is_floating(kind) and names.count(n) == 1
+        if n and pa.types.is_floating(kind) and names.count(n) == 1
     }
     long = [n for n, values in numbers.items() if _has_long(values)]
     dotted = [n for n, values in numbers.items() if may_be_thousands(values)]
@@ -257,6 +259,12 @@ def _as_text(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
 
 
 def _unreadable(error: BaseException) -> str:
+    if (ragged := RAGGED.search(str(error))) is not None:
+        expected, cells, row = ragged.groups()
+        return (
+            f"has {cells} cells in the row {row.strip()[:80]!r}; expected {expected}, as in the "
+            "line of names: a cell that holds the separator needs quotes"
+        )
     return f"cannot be read as CSV: {first_line(error)}"
 
 
@@ -288,7 +296,9 @@ def _cause(file: Path) -> str:
             comma = ", decimal=','" if own == "," and own in lines[1] else ""
             return (
                 f"has {words} between its columns; expected {SEPARATORS[own]}: write it again, "
-                f"such as with pandas.read_csv({file.name!r}, sep={sign!r}{comma}).to_csv(...)"
+                f"such as with pandas.read_csv({file.name!r}, sep={sign!r}{comma}, dtype={{ID: "
+                "str}).to_csv(..., index=False), where ID is the column of episodes, whose zeros "
+                "this keeps"
             )
     most = max((line.count(own) for line in lines), default=0)
     if most and not lines[0].count(own):
@@ -301,7 +311,7 @@ def _cause(file: Path) -> str:
 
 
 def _delimiter(file: Path) -> str:
-    return "\t" if ".tsv" in file.name.lower() else ","
+    return "\t" if re.search(r"\.(tsv|tab|txt)(\.gz)?$", file.name.lower()) else ","
 
 
 def _open_csv(file: Path, **options: Any) -> pa.csv.CSVStreamingReader:
