@@ -6,6 +6,7 @@ of them are 0. `ivvi.logs.encoding` makes them for whole logs.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -93,6 +94,28 @@ def levels_alike(categories: CodedColumns) -> list[str]:
                     "case or blanks but count as two: spell them the same in the table"
                 )
                 break
+    return texts
+
+
+UNKNOWN = ("-", "--", "?", ".", "None", "<NA>", "NaT", "n.a.", "N.A.")
+"""Levels that may mean that a value is missing."""
+
+
+def levels_unknown(categories: CodedColumns) -> list[str]:
+    """Say of each column which of its levels may mean that the value is missing.
+
+    ``-`` beside ``+`` is a result, and ``None`` beside other capitalised words an amount.
+    """
+    texts = []
+    for one in categories:
+        titled = any(len(level) > 1 and level.istitle() for level in one.levels if level != "None")
+        own = ("-", "--") if "+" in one.levels else ("None",) if titled else ()
+        for level in [level for level in one.levels if level in UNKNOWN and level not in own]:
+            texts.append(
+                f"{one.column} has the level {level!r}, which counts as any other: if it means "
+                f"that the value is missing, use --missing {shlex.quote(level)} --drop-missing "
+                f"(read_logs(missing={level!r}, drop_missing=True))"
+            )
     return texts
 
 

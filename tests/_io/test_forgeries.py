@@ -47,6 +47,14 @@ def test_models_with_nonsense_are_refused(name, saved, tmp_path):
     assert_refused(run("update", model, log, "--again"), str(model), fact)
 
 
+def test_a_folder_from_before_a_field_was_added_is_read_with_its_default(saved, tmp_path):
+    model = shutil.copytree(saved / "model", tmp_path / "model")
+    forge(model, lambda d: d.pop("reward_doubts"))
+    assert ivvi.load_fit(model).model.reward_doubts == ()
+    forge(model, lambda d: d.pop("state"))
+    assert_refused(run("effect", model, "--action", "a0"), "not a complete model", "'state'")
+
+
 def test_a_model_without_its_covariance_is_refused(saved, tmp_path):
     model = shutil.copytree(saved / "model", tmp_path / "model")
     with np.load(model / "model.npz") as stored:

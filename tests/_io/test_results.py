@@ -166,7 +166,7 @@ def test_a_short_repr_is_a_whole_sentence_or_ends_at_a_word(results):
 
 def test_a_frame_without_pandas_is_refused_with_what_to_do(fit, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ivvi.InputError, match=r"ivvi\[stata\].*records\(\).*to_json\(\)"):
+    with pytest.raises(ivvi.InputError, match=r"pip install pandas.*records\(\).*to_json\(\)"):
         fit.to_frame()
 
 

@@ -143,3 +143,91 @@ def test_a_name_in_other_letters_is_suggested(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text("PATIENT,SEVERITY,DOSE\n1,2,3\n")
     with pytest.raises(ColumnError, match="did you mean 'SEVERITY'"):
         ivvi.read_logs(tmp_path / "log.csv", state="severity", action="dose", instrument="dose")
+
+
+def with_column(folder: Path, cells: list[str]) -> Path:
+    """Write a log with a further column, amount."""
+    lines = written(folder, [str(i) for i in range(len(cells) // 4)]).read_text().splitlines()
+    path = folder / "amounts.csv"
+    rows = zip(lines, ["amount", *cells], strict=True)
+    path.write_text("\n".join(f"{line},{cell}" for line, cell in rows) + "\n")
+    return path
+
+
+def three_decimals(amounts: np.ndarray, *, short: bool = False) -> list[str]:
+    cells = [f"{amount:.3f}" for amount in amounts]
+    return [cell.rstrip("0").rstrip(".") for cell in cells] if short else cells
+
+
+@pytest.mark.parametrize("role", ["state", "action", "reward"])
+def test_dots_between_thousands_are_not_read_as_decimals(role: str, tmp_path: Path) -> None:
+    amounts = np.random.default_rng(2).exponential(3000, 200)
+    amounts[:2] = 5820, 812
+    path = with_column(tmp_path, [f"{amount:,.0f}".replace(",", ".") for amount in amounts])
+    words = "column 'amount' .* holds '5.820' in data row 0 and '812' in data row 1 .* such as 5820"
+    with pytest.raises(ColumnError, match=words):
+        ivvi.read_logs(path, **(ROLES | {role: "amount"}))
+    assert len(ivvi.read_logs(path, **ROLES).to_batch()) == 150  # where nobody asks for it
+
+
+def test_dots_between_thousands_are_seen_beside_a_code_and_in_millions(tmp_path: Path) -> None:
+    cells = ["5.820", "812", "12.340", "-", "40"] * 40
+    with pytest.raises(ColumnError, match="dots seem to stand between thousands"):
+        ivvi.read_logs(with_column(tmp_path, cells), **(ROLES | {"state": "amount"}), missing="-")
+    cells = ["5.820", "812", "1.234.567", "12.340"] * 50
+    with pytest.raises(ColumnError, match=r"a number with dots between thousands; .* such as 5820"):
+        ivvi.read_logs(with_column(tmp_path, cells), **(ROLES | {"state": "amount"}))
+
+
+@pytest.mark.parametrize("kind", ["fixed", "short", "thirds", "code", "zero"])
+def test_decimals_with_three_digits_stay_decimals(kind: str, tmp_path: Path) -> None:
+    amounts = np.random.default_rng(3).normal(5, 0.5, 200).clip(2)
+    if kind == "thirds":
+        amounts = np.round(amounts * 3) / 3
+    cells = three_decimals(amounts, short=kind in ("short", "thirds"))
+    cells[::20] = {"code": ["999"], "zero": ["0"]}.get(kind, cells[:1]) * 10
+    log = ivvi.read_logs(with_column(tmp_path, cells), **(ROLES | {"state": "amount"}))
+    assert np.isclose(log.to_batch().x[1, 0], float(cells[1]))
+
+
+def test_a_column_without_a_name_is_left_aside(tmp_path: Path) -> None:
+    """Such as the index that a data frame was written with, or the commas of empty columns."""
+    lines = written(tmp_path, [str(i) for i in range(40)]).read_text().splitlines()
+    rows = [f"{i - 1 if i else ''},{line},," for i, line in enumerate(lines)]
+    (tmp_path / "index.csv").write_text("\n".join(rows) + "\n")
+    log = ivvi.read_logs(tmp_path / "index.csv", **ROLES, next_state="")
+    assert log.table.schema.names[:5] == ["id", "t", "x", "a", "z"]
+    plain = ivvi.read_logs(tmp_path / "log.csv", **ROLES)
+    assert np.array_equal(log.to_batch().y, plain.to_batch().y)
+
+
+@pytest.mark.parametrize("change", [",7", ""])
+def test_a_row_with_another_number_of_cells_is_named(change: str, tmp_path: Path) -> None:
+    path = written(tmp_path, ["1", "2", "3"])
+    lines = path.read_text().splitlines()
+    lines[5] = lines[5] + change if change else lines[5].rsplit(",", 1)[0]
+    path.write_text("\n".join(lines) + "\n")
+    words = f"has {6 if change else 4} cells in the row {lines[5]!r}; expected 5"
+    with pytest.raises(FileError, match=re.escape(words)):
+        ivvi.read_logs(path, **ROLES).to_batch()
+
+
+@pytest.mark.parametrize("name", ["log.txt", "log.tab", "log.tsv.gz"])
+def test_text_files_have_tabs_between_their_columns(name: str, tmp_path: Path) -> None:
+    plain = written(tmp_path, ["1", "2", "3"])
+    text = plain.read_text().replace(",", "\t").encode()
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    read = [ivvi.read_logs(path, **ROLES).to_batch().y for path in (tmp_path / name, plain)]
+    assert np.array_equal(*read)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("log.jsonl", "lines=True"), ("log.sqlite", "sqlite3 -header -csv"), ("log.duckdb", "duckdb")],
+)
+def test_files_that_are_not_read_are_refused_with_a_way_round(
+    name: str, words: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(FileError, match=words):
+        ivvi.read_logs(tmp_path / name, **ROLES)

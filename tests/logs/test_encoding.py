@@ -1,5 +1,6 @@
 """Categories, facts that never change, and ends of episodes, as a log has them."""
 
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -281,3 +282,26 @@ def test_the_path_of_a_text_instrument_is_called_by_its_column() -> None:
         named = ivvi.fit(log, se=ivvi.StandardErrors(cluster="path of doctor"))
     assert "Dr 01" not in fit.errors.note
     assert named.errors.clusters == ("path of doctor",)
+
+
+@pytest.mark.parametrize("word", ["-", "?", ".", "None"])
+def test_a_level_that_may_mean_missing_is_named(word: str) -> None:
+    ward = np.array([word, "f", "m"])[np.arange(400) % 3]
+    asked = ONE_DECISION | {"state": "x,ward"}
+    with pytest.warns(IvviWarning, match=re.escape(f"ward has the level {word!r}")):
+        ivvi.fit(ivvi.read_logs(one_decision(ward=ward), **asked))
+    log = ivvi.read_logs(one_decision(ward=ward), **asked, missing=word, drop_missing=True)
+    assert log.roles.state == ("x", "ward[m]")
+
+
+@pytest.mark.parametrize("levels", [("-", "+", "++"), ("None", "Mild", "Severe"), ("A", "B", "C")])
+def test_levels_that_mean_themselves_raise_no_doubt(levels: tuple[str, ...]) -> None:
+    ward = np.array(levels)[np.arange(400) % 3]
+    fit = ivvi.fit(ivvi.read_logs(one_decision(ward=ward), **(ONE_DECISION | {"state": "x,ward"})))
+    assert not [text for text in fit.to_json()["warnings"] if "has the level" in text]
+
+
+def test_the_one_word_among_numbers_may_mean_missing() -> None:
+    ward = np.where(np.arange(400) % 9, (np.arange(400) % 7).astype(str), "-")
+    with pytest.raises(ColumnError, match=r"holds text: '-' in data row 0 .* \(--missing - if it"):
+        ivvi.read_logs(one_decision(ward=ward), **(ONE_DECISION | {"state": "x,ward"}))

@@ -434,7 +434,7 @@ def test_a_file_of_stata_is_read_with_its_labels_as_categories(tmp_path):
         (".rda", "write_parquet"),
         (".xlsx", "save the sheet as CSV"),
         (".sas7bdat", "cannot be read as a Stata or SAS file"),
-        (".txt", "expected .parquet, .csv, .tsv, .arrow or .dta"),
+        (".doc", "expected .parquet, .csv, .tsv, .arrow or .dta"),
     ],
 )
 def test_other_files_are_refused_with_the_way_to_convert_them(tmp_path, ending, way):

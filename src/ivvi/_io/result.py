@@ -81,7 +81,7 @@ class TableResult(Result):
             pandas = importlib.import_module("pandas")
         except ImportError:
             raise InputError(
-                "to_frame needs pandas (pip install 'ivvi[stata]'); records() returns the same "
+                "to_frame needs pandas (pip install pandas); records() returns the same "
                 "rows without it, and to_json() all of the result"
             ) from None
         frame: pd.DataFrame = pandas.DataFrame.from_records(self.records())

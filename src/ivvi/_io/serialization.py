@@ -90,8 +90,7 @@ class Unpacker:
                 raise TypeError(f"an array holds {array.dtype}; expected numbers or text")
             return array
         if dataclasses.is_dataclass(kind):
-            hints: dict[str, Any] = field_types(kind)
-            return kind(**{name: self.unpack(hints[name], data[name]) for name in hints})  # type: ignore[operator]
+            return kind(**self._fields(kind, data))  # type: ignore[operator]
         if origin is tuple:
             return self._tuple(arguments, data)
         if origin is dict:
@@ -99,6 +98,12 @@ class Unpacker:
             pairs = data.items() if isinstance(data, dict) else data
             return {self.unpack(key, k): self.unpack(item, v) for k, v in pairs}
         return _checked_scalar(kind, data)
+
+    def _fields(self, kind: Any, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of a dataclass; those that came later than the file have a default."""
+        later = {f.name for f in dataclasses.fields(kind) if _has_default(f)} - set(data)
+        hints = {name: hint for name, hint in field_types(kind).items() if name not in later}
+        return {name: self.unpack(hint, data[name]) for name, hint in hints.items()}
 
     def _union(self, members: tuple[Any, ...], data: Any) -> Any:
         for one in members:
@@ -112,6 +117,10 @@ class Unpacker:
         if arguments[-1:] == (Ellipsis,):
             return tuple(self.unpack(arguments[0], item) for item in data)
         return tuple(self.unpack(one, item) for one, item in zip(arguments, data, strict=True))
+
+
+def _has_default(field: dataclasses.Field[Any]) -> bool:
+    return not (field.default is field.default_factory is dataclasses.MISSING)
 
 
 def _kinds_of(arguments: tuple[Any, ...]) -> str:

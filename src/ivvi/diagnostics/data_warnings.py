@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ivvi.categories import levels_alike
+from ivvi.categories import levels_alike, levels_unknown
 from ivvi.diagnostics.category_codes import category_codes
 from ivvi.diagnostics.leaks import leaks
 from ivvi.logs import Batch, Counts, Log, Roles
@@ -43,6 +43,7 @@ def data_warnings(log: Log, head: Batch, counts: Counts, *, linear: bool) -> tup
     texts = (
         *named,
         *levels_alike(log.roles.categories),
+        *levels_unknown(log.roles.categories),
         lost_in_gaps(log, counts),
         copied_rows(head, log.roles),
     )

@@ -49,11 +49,16 @@ def pack_model(fields: Mapping[str, Any]) -> Saved:
 
 
 def unpack_model(document: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Return the fields of a model from what `pack_model` made of them."""
+    """Return the fields of a model from what `pack_model` made of them.
+
+    Names and flags that came later than the file are left out, and have the model's defaults.
+    """
     fields: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
     read = Unpacker({})
-    fields |= {name: read.unpack(tuple[str, ...], document[name]) for name in NAMES}
-    fields |= {name: read.unpack(bool, document[name]) for name in FLAGS}
+    fields |= {
+        name: read.unpack(tuple[str, ...], document[name]) for name in NAMES if name in document
+    }
+    fields |= {name: read.unpack(bool, document[name]) for name in FLAGS if name in document}
     fields["length"] = read.unpack(int, document["length"])
     fields["carried"] = read.unpack(tuple[tuple[str, str], ...], document["carried"])
     fields["coded"] = tuple(read.unpack(CodedColumn, one) for one in document["coded"])

@@ -18,7 +18,7 @@ Columns = str | Sequence[str]
 
 def match_columns(patterns: Columns, available: Sequence[str], role: str) -> tuple[str, ...]:
     """Expand names, globs and ranges into column names, in the order asked for."""
-    if isinstance(patterns, str) and patterns in available:
+    if isinstance(patterns, str) and patterns and patterns in available:
         return (patterns,)
     if isinstance(patterns, str):
         parts = [part.strip() for part in patterns.split(",") if part.strip()]

@@ -25,6 +25,7 @@ import pyarrow.csv
 
 from ivvi.errors import ColumnError, FileError
 from ivvi.logs.arrow import as_numpy, check_same_names, first_line, is_number
+from ivvi.logs.thousands import has_thousands, may_be_thousands
 
 EXACT = 2.0**53
 """Whole numbers from here on are not told apart as floating numbers."""
@@ -47,6 +48,8 @@ LATE = re.compile(
     re.DOTALL,
 )
 """What Arrow says of a cell that is not of the type of its column."""
+RAGGED = re.compile(r"Expected (\d+) columns, got (\d+): (.*)", re.DOTALL)
+"""What Arrow says of a row with too many or too few cells."""
 MOST_BEGINNINGS = 100
 """How often a log is opened with the types of later rows, at most."""
 
@@ -142,7 +145,10 @@ class CsvTable:
                         return
 
     def _guessed_schema(self, file: Path) -> pa.Schema:
-        """Return the columns with the types that the first rows suggest."""
+        """Return the columns with the types that the first rows suggest.
+
+        A column without a name, such as the index that a data frame was written with, is none.
+        """
         with self._explained(file):
             reader = _open_csv(file)
             schema = reader.schema
@@ -153,7 +159,9 @@ class CsvTable:
             if len(names) == 1 and (cause := _cause(file)):
                 raise FileError(f"{file} {cause}")
             block = next(iter(reader), None)
-        return schema if block is None else _as_text(schema, _long_ids(file, block))
+        named = pa.schema([field for field in schema if field.name])
+        texts = [] if block is None else _not_as_numbers(file, block)
+        return _as_text(named, texts)
 
     @contextlib.contextmanager
     def _explained(self, file: Path, numeric: Sequence[str] = ()) -> Iterator[None]:
@@ -199,16 +207,28 @@ class CsvTable:
             row += block.num_rows
 
 
-def _long_ids(file: Path, block: pa.RecordBatch) -> list[str]:
-    """Name the columns of whole numbers with more digits than a number keeps."""
-    names, floating = block.schema.names, pa.types.is_floating
-    long = [n for n, kind in zip(names, block.schema.types, strict=True) if floating(kind)]
-    long = [n for n in long if names.count(n) == 1 and _has_long(as_numpy(block.column(n)))]
-    if not long:
+def _not_as_numbers(file: Path, block: pa.RecordBatch) -> list[str]:
+    """Name the columns whose numbers mean something else, as the first rows show.
+
+    These are whole numbers with more digits than a number keeps, and thousands with dots.
+    """
+    names, kinds = block.schema.names, block.schema.types
+    numbers = {
+        n: as_numpy(block.column(n))
+        for n, kind in zip(names, kinds, strict=True)
+        if n and pa.types.is_floating(kind) and names.count(n) == 1
+    }
+    long = [n for n, values in numbers.items() if _has_long(values)]
+    dotted = [n for n, values in numbers.items() if may_be_thousands(values)]
+    looked_at = long + dotted
+    if not looked_at:
         return []
-    texts = _open_csv(file, include_columns=long, column_types=dict.fromkeys(long, pa.string()))
-    written = next(iter(texts))
-    return [n for n in long if _all_match(written.column(n).drop_null(), DIGITS)]
+    types = dict.fromkeys(looked_at, pa.string())
+    written = next(iter(_open_csv(file, include_columns=looked_at, column_types=types)))
+    cells = {n: written.column(n).drop_null() for n in looked_at}
+    return [n for n in long if _all_match(cells[n], DIGITS)] + [
+        n for n in dotted if has_thousands(cells[n].to_pylist())
+    ]
 
 
 def _has_long(values: np.ndarray) -> bool:
@@ -239,6 +259,12 @@ def _as_text(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
 
 
 def _unreadable(error: BaseException) -> str:
+    if (ragged := RAGGED.search(str(error))) is not None:
+        expected, cells, row = ragged.groups()
+        return (
+            f"has {cells} cells in the row {row.strip()[:80]!r}; expected {expected}, as in the "
+            "line of names: a cell that holds the separator needs quotes"
+        )
     return f"cannot be read as CSV: {first_line(error)}"
 
 
@@ -270,7 +296,9 @@ def _cause(file: Path) -> str:
             comma = ", decimal=','" if own == "," and own in lines[1] else ""
             return (
                 f"has {words} between its columns; expected {SEPARATORS[own]}: write it again, "
-                f"such as with pandas.read_csv({file.name!r}, sep={sign!r}{comma}).to_csv(...)"
+                f"such as with pandas.read_csv({file.name!r}, sep={sign!r}{comma}, dtype={{ID: "
+                "str}).to_csv(..., index=False), where ID is the column of episodes, whose zeros "
+                "this keeps"
             )
     most = max((line.count(own) for line in lines), default=0)
     if most and not lines[0].count(own):
@@ -283,7 +311,7 @@ def _cause(file: Path) -> str:
 
 
 def _delimiter(file: Path) -> str:
-    return "\t" if ".tsv" in file.name.lower() else ","
+    return "\t" if re.search(r"\.(tsv|tab|txt)(\.gz)?$", file.name.lower()) else ","
 
 
 def _open_csv(file: Path, **options: Any) -> pa.csv.CSVStreamingReader:

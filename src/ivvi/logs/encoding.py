@@ -9,6 +9,7 @@ and further logs use the same columns.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from ivvi.categories import CodedColumn, CodedColumns, is_missing, level_text
 from ivvi.errors import ColumnError
 from ivvi.logs.arrow import as_numpy, is_number, plain_type
 from ivvi.logs.table import ArrowTable, BatchSource, TableView
+from ivvi.logs.thousands import has_thousands, without_dots
 
 MOST_LEVELS = 100
 """Most levels of a category that become columns; more are refused."""
@@ -111,10 +113,13 @@ def _check_levels(
     words = [level for level in levels if not is_number(level)]
     where = f"column {name!r} of {table.label}"
     if numbers and words and not asked:
-        row = _first_row(table, name, words[0])
+        row = first_row(table, name, words[0])
+        code = shlex.quote(words[0].strip())
+        absent = f"numbers (--missing {code} if it means that one is missing)"
         raise ColumnError(
-            f"{where} holds text: {words[0]!r} in data row {row} (from 0); expected numbers, or "
-            f"categories (categorical={name!r}, --categorical {name})"
+            f"{where} holds text: {words[0]!r} in data row {row} (from 0); expected "
+            f"{absent if _is_one_code(words) else 'numbers'}, or categories "
+            f"(categorical={name!r}, --categorical {name})"
         )
     if not levels:
         raise ColumnError(f"{where} holds no values; expected categories")
@@ -135,6 +140,11 @@ def _check_levels(
         raise ColumnError(
             f"{where} has one level, {levels[0]!r}, in all rows; expected at least two"
         )
+
+
+def _is_one_code(words: Sequence[str]) -> bool:
+    """Tell whether the only word in a column of numbers may stand for a missing one."""
+    return len(words) == 1 and re.fullmatch(r"\s*[^\s\d,]+\s*", words[0]) is not None
 
 
 def _half_empty(table: BatchSource, name: str, level: str, empty: int, rows: int) -> ColumnError:
@@ -172,18 +182,23 @@ def check_no_numbers(
     decimal = any(
         re.fullmatch(COMMA, one) and not re.fullmatch(THOUSANDS, one) for one in bare.values()
     )
-    plain = {text: _plain_number(one, decimal=decimal) for text, one in bare.items()}
+    dots = any(one.count(".") > 1 for one in bare.values()) and has_thousands(bare.values())
+    plain = {
+        text: without_dots(one) if dots else _plain_number(one, decimal=decimal)
+        for text, one in bare.items()
+    }
     strange = next((text for text, number in plain.items() if text != number), None)
     if len(plain) < FEWEST_NUMBERS or None in plain.values() or strange is None:
         return
     sign = re.search(NUMBER_SIGNS, strange)
     what = "a decimal comma" if decimal else "commas between thousands"
+    what = "dots between thousands" if dots else what
     what = "blanks between its digits" if set(strange.strip()) & set(BLANKS) else what
     what = "a minus that is no hyphen" if MINUS in strange else what
     what = f"the sign {sign[0].strip()!r}" if sign else what
     raise ColumnError(
         f"column {name!r} of {table.label} holds text: {strange!r} in data row "
-        f"{_first_row(table, name, strange)} (from 0), a number with {what}; expected numbers such "
+        f"{first_row(table, name, strange)} (from 0), a number with {what}; expected numbers such "
         f"as {plain[strange]}{otherwise}"
     )
 
@@ -203,7 +218,8 @@ def _plain_number(text: str, *, decimal: bool) -> str | None:
     return text if is_number(text) and re.search(r"\d", text) else None
 
 
-def _first_row(table: BatchSource, name: str, text: str) -> int:
+def first_row(table: BatchSource, name: str, text: str) -> int:
+    """Return the number of the first row with this text in a column, from 0."""
     row = 0
     for block in table.batches([name], (), 1 << 16):
         at = pc.index(block.column(name).cast(pa.string()), pa.scalar(text)).as_py()

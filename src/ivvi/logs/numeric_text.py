@@ -14,10 +14,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ivvi.errors import ColumnError
 from ivvi.logs.csv_files import CsvTable
-from ivvi.logs.encoding import is_text
+from ivvi.logs.encoding import first_row, is_text
 from ivvi.logs.missing_codes import has_codes
 from ivvi.logs.table import ArrowTable, BatchSource, TableView
+from ivvi.logs.thousands import has_thousands, without_dots
 
 WHOLE = r"^\s*-?[0-9]{1,15}\s*$"
 NUMBER = r"^\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*$"
@@ -49,6 +51,8 @@ def with_numbers(
         plain = [n for n in texts if n in always and not _is_dated(table, n)]
         texts = [name for name in texts if name in plain or has_codes(raw, name, codes)]
     kinds = _kinds(table, texts)
+    for name in kinds if _is_csv(table) else ():
+        _check_no_thousands(table, name)
     if not kinds:
         return table
     if not isinstance(table, ArrowTable):
@@ -116,6 +120,22 @@ def _kinds(table: BatchSource, columns: Sequence[str]) -> dict[str, pa.DataType]
         if not left:
             break
     return kinds
+
+
+def _check_no_thousands(table: BatchSource, name: str) -> None:
+    """Refuse numbers with dots between thousands, which would be read as decimals."""
+    for block in table.batches([name], (), BLOCK):
+        cells = block.column(name).drop_null().to_pylist()
+        if has_thousands(cells):
+            dotted = next(text for text in cells if "." in text)
+            below = next((text for text in cells if "." not in text), dotted)
+            raise ColumnError(
+                f"column {name!r} of {table.label} holds {dotted!r} in data row "
+                f"{first_row(table, name, dotted)} and {below!r} in data row "
+                f"{first_row(table, name, below)} (from 0), so dots seem to stand between "
+                f"thousands; expected numbers such as {without_dots(dotted)}, or a decimal point "
+                "in all of them"
+            )
 
 
 def _all_match(cells: pa.Array, pattern: str) -> bool:

@@ -23,7 +23,8 @@ from ivvi.logs.csv_files import CsvTable
 from ivvi.logs.parquet_files import ParquetTable, find_remote, is_parquet
 from ivvi.logs.table import ArrowTable, BatchSource
 
-CSV_SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+CSV_SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".csv.gz", ".tsv.gz", ".tab.gz", ".txt.gz")
+"""Endings of text files: commas between the columns of .csv, tabs between those of the others."""
 ARROW_SUFFIXES = (".arrow", ".feather", ".ipc")
 PANDAS_SUFFIXES = (".dta", ".sas7bdat", ".xpt")
 """Endings of Stata and SAS files, which pandas reads into memory at once."""
@@ -32,8 +33,15 @@ CONVERT = {
     "arrow::write_parquet(table, 'log.parquet') or write.csv(table, 'log.csv', row.names = FALSE)",
     (".xlsx", ".xls", ".ods"): "a spreadsheet; save the sheet as CSV",
     (".sav", ".zsav", ".por"): "an SPSS file; save it from SPSS as CSV or .dta",
-    (".json", ".jsonl", ".ndjson"): "JSON; convert it with "
-    "pandas.read_json('log.json').to_parquet('log.parquet')",
+    (".json",): "JSON; convert it with "
+    "pandas.read_json('log.json', dtype={ID: str}).to_parquet('log.parquet'), where ID is the "
+    "column of episodes",
+    (".jsonl", ".ndjson"): "JSON; convert it with pandas.read_json('log.jsonl', lines=True, "
+    "dtype={ID: str}).to_parquet('log.parquet'), where ID is the column of episodes",
+    (".sqlite", ".sqlite3", ".db"): "a database; write the table as CSV with sqlite3 -header -csv "
+    "log.sqlite 'SELECT * FROM visits' > log.csv",
+    (".duckdb",): "a database; write the table as Parquet with duckdb.connect('log.duckdb')"
+    ".sql('SELECT * FROM visits').write_parquet('log.parquet')",
     (".pkl", ".pickle"): "a pickle, which may run anything when it is read; write Parquet or CSV",
     (".zip", ".bz2", ".xz", ".7z", ".zst"): "compressed; unpack it, or compress it as .csv.gz",
 }
