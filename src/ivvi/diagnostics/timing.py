@@ -86,7 +86,7 @@ def explained_in_own_row(head: Batch, roles: Roles) -> OwnRow | None:
     if len(follows) < 4 * regressors.shape[1]:
         return None
     now = follows + 1
-    moment = _codes(_moments(head, roles, steps)[now])
+    moment = _codes(row_times(head, roles, steps)[now])
     episode = head.episode[now]
     groups = [_stretches(episode), *(_codes(one[now]) for one in head.clusters)]
     draws = [_draws(values, episode, moment) for values in head.z[now].T]
@@ -170,7 +170,7 @@ def _left(basis: Floats, V: Floats) -> Floats:
     return np.where(nothing, 0.0, rest)
 
 
-def _moments(head: Batch, roles: Roles, steps: NDArray[Any]) -> NDArray[Any]:
+def row_times(head: Batch, roles: Roles, steps: NDArray[Any]) -> NDArray[Any]:
     """Return the time of each row: its date, where dates are read, or else its step."""
     if roles.dates in roles.cluster and len(head.clusters) == len(roles.cluster):
         return head.clusters[roles.cluster.index(str(roles.dates))]

@@ -99,7 +99,7 @@ class Dynamics(TableResult):
         Whether the next state is that of the next row, so that a last row that does not end the
         episode shows no step.
     doubts
-        What the fit said against its features.
+        What the fit said against its features, and against plans with it.
     reward_doubts
         Those of `doubts` that concern the learned reward alone.
     """

@@ -12,6 +12,7 @@ from typing import Any
 from ivvi._io.checkpoint import Checkpoint
 from ivvi.diagnostics import Diagnostics
 from ivvi.diagnostics import diagnose as diagnose_moments
+from ivvi.diagnostics.context_memory import remembered_contexts
 from ivvi.diagnostics.data_warnings import data_warnings
 from ivvi.errors import InputError, IvviWarning
 from ivvi.estimators import Method, StandardErrors
@@ -168,7 +169,12 @@ def estimate(  # noqa: PLR0913
 
 
 def _with_doubts(fit: Fit, log: Log, *, transformed: bool) -> Fit:
-    """Add what the first rows make one doubt, where the fit has seen them transformed alone."""
+    """Add what the first rows say against a plan, and what a fit of transformed rows cannot see."""
+    refused = fit.partialled is not None and fit.partialled.refusal
+    drawn = any(not source for _, source in log.roles.carried)
+    if drawn and not refused:
+        rows = log.watched(None).head(episodes=True)
+        fit = replace(fit, plan_doubts=remembered_contexts(rows, log.roles))
     if not transformed:
         return fit
     clusters = () if fit.inference is None else fit.errors.clusters

@@ -82,6 +82,8 @@ class Fit(TableResult):
         What the first rows of the log say against the features.
     reward_doubts
         Those of `doubts` that concern the learned reward alone.
+    plan_doubts
+        What the first rows of the log say against plans, though not against the estimate.
     absorbed, effects
         Fixed effects that were absorbed: how many, and those of each column's values. `moments`
         and `diagnostics` are then those of the rows without them.
@@ -109,6 +111,7 @@ class Fit(TableResult):
     notes: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     reward_doubts: tuple[str, ...] = ()
+    plan_doubts: tuple[str, ...] = ()
     absorbed: Absorbed | None = None
     effects: tuple[FixedEffects, ...] = ()
     nickell: Nickell | None = None
@@ -186,11 +189,11 @@ class Fit(TableResult):
         trace, inference = self.estimate.trace, self.inference
         unfinished = (trace.advice,) if trace is not None and trace.advice else ()
         if inference is None:
-            return self.notes + self.doubts + unfinished
+            return self.notes + self.doubts + self.plan_doubts + unfinished
         clusters = (inference.errors.warning,) if inference.errors.warning else ()
         bias = "" if self.nickell is None else self.nickell.warning(self.estimate)
         lasting = (bias,) if bias else ()
-        others = clusters + lasting + self.notes + self.doubts + unfinished
+        others = clusters + lasting + self.notes + self.doubts + self.plan_doubts + unfinished
         return inference.diagnostics.warnings + others
 
     @property
@@ -226,7 +229,8 @@ class Fit(TableResult):
         model = fitted_model(estimate, *of_log, verdict=verdict, refusal=refusal)
         if verdict is None:
             return model
-        return dataclasses.replace(model, doubts=self.doubts, reward_doubts=self.reward_doubts)
+        doubts = self.doubts + self.plan_doubts
+        return dataclasses.replace(model, doubts=doubts, reward_doubts=self.reward_doubts)
 
     @property
     def uses_instruments(self) -> bool:

@@ -144,8 +144,8 @@ def fit_brief(fit: Fit) -> Brief:
         next_step = f"Do not plan with it: {EMPTY}; {suspect}."
     elif trusted and (verdict.word, verdict.recommended) == ("doubtful", "none"):
         next_step = NO_INTERVAL
-    if trusted and fit.doubts:
-        next_step = f"Do not plan with it yet: {fit.doubts[0]}."
+    if trusted and (doubts := fit.doubts + fit.plan_doubts):
+        next_step = f"Do not plan with it yet: {doubts[0]}."
     if method:
         next_step = many_sentence(method)
     return Brief(
