@@ -156,7 +156,7 @@ def take_results_from(start):
     import ivvi.planning.plan
     from ivvi_reproduction import reproduce
     from ivvi_reproduction.jobs import Outcome
-    from ivvi_reproduction.records import Records
+    from ivvi_reproduction.records import RecordFile
 
     def planned(*_, **__):
         return ivvi.load_policy(start / "planned")
@@ -167,7 +167,7 @@ def take_results_from(start):
 
     @functools.cache
     def records():
-        return Records.open(start / "all").done
+        return RecordFile.open(start / "all").done
 
     def recorded(job, options):
         return Outcome(records()[job]["result"], records()[job]["seconds"])
@@ -242,9 +242,11 @@ def state_of(target):
 
     recover(target)
     if target.name == "records":
-        from ivvi_reproduction.records import Records
+        from ivvi_reproduction.records import RecordFile
 
-        return {job.name: json.dumps(r["result"]) for job, r in Records.open(target).done.items()}
+        return {
+            job.name: json.dumps(r["result"]) for job, r in RecordFile.open(target).done.items()
+        }
     if target.is_file():
         return json.dumps(read_json(target), sort_keys=True)
     (described,) = target.glob("*.json")

@@ -15,7 +15,7 @@ from ivvi_reproduction.one_change import (
     command,
     table,
 )
-from ivvi_reproduction.records import Records
+from ivvi_reproduction.records import RecordFile
 from ivvi_reproduction.specs import Column, read_experiment, read_table
 
 
@@ -68,7 +68,7 @@ def test_regrets_are_those_of_the_records():
     experiment = read_experiment("linear")
     setup = Variation(experiment.columns["best"], baseline="III", noise="identity")
     found = CellChanges(experiment, "k5", experiment.episodes, [0]).measured("", setup).regrets
-    cells = CellStatistics(Records.open(ROOT / "reproduction/results").read("linear"))
+    cells = CellStatistics(RecordFile.open(ROOT / "reproduction/results").read("linear"))
     keys = [("baseline", "III"), *(("ivvi", row) for row in ROWS[1:])]
     recorded = [cells.regrets(("k5", "best", *key))[0] for key in keys]
     assert found == pytest.approx(recorded, rel=1e-4)

@@ -9,7 +9,7 @@ from scipy.special import ndtr, stdtrit
 from helpers import ROOT
 from ivvi_reproduction.cell_statistics import CellStatistics, Spread
 from ivvi_reproduction.jobs import Job, Options, list_jobs, run_job
-from ivvi_reproduction.records import Records
+from ivvi_reproduction.records import RecordFile
 from ivvi_reproduction.specs import names, read_experiment, read_table
 from ivvi_reproduction.tables import deviation
 
@@ -20,7 +20,7 @@ RELEASED = ("I", "II", "III")
 
 @pytest.fixture(scope="module")
 def records():
-    return Records.open(ROOT / "reproduction/results")
+    return RecordFile.open(ROOT / "reproduction/results")
 
 
 def statistics(records, experiment):

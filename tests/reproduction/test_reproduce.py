@@ -21,7 +21,7 @@ from ivvi.errors import FileError
 from ivvi_reproduction.cell_statistics import CellStatistics, Spread
 from ivvi_reproduction.docs_page import make_page
 from ivvi_reproduction.jobs import Job, Options, Outcome, list_jobs
-from ivvi_reproduction.records import Records
+from ivvi_reproduction.records import RecordFile
 from ivvi_reproduction.reproduce import read_results, reproduce
 from ivvi_reproduction.results import as_json, as_text, cell_text
 from ivvi_reproduction.scheduler import JobQueue, duration, progress_table
@@ -50,7 +50,7 @@ def whole(tmp_path_factory):
 
 def results_of(folder):
     """Return what came out of each job: all of a record but times."""
-    done = Records.open(folder).done
+    done = RecordFile.open(folder).done
     return {job.name: {**record, "seconds": None} for job, record in done.items()}
 
 
@@ -174,7 +174,9 @@ def test_regret_is_that_of_the_rollouts(whole):
     own = env.rollout(
         plan(model, env.reward, (-1, 1), horizon=40, method="mpc"), **settings
     ).returns
-    found = CellStatistics(Records.open(whole).read("linear")).regrets(("k1", "best", "ivvi", "I"))
+    found = CellStatistics(RecordFile.open(whole).read("linear")).regrets(
+        ("k1", "best", "ivvi", "I")
+    )
     assert found == pytest.approx([np.mean(best - own)], abs=1e-6)
 
 
@@ -214,7 +216,7 @@ def test_a_run_that_is_killed_while_it_folds_loses_nothing_and_counts_nothing_tw
     """The Parquet file is there, and so are still the files of the jobs that are in it."""
     out = tmp_path / "out"
     shutil.copytree(whole, out)
-    records = Records.open(out)
+    records = RecordFile.open(out)
     for job, record in list(records.done.items())[:3]:
         outcome = Outcome(record["result"], record["seconds"])
         records.write(job, outcome, options=SMALL)
@@ -228,21 +230,21 @@ def test_a_run_that_is_killed_while_it_folds_loses_nothing_and_counts_nothing_tw
 def test_force_replaces_records_of_other_settings_even_those_of_single_jobs(whole, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(whole, out)
-    records = Records.open(out)
+    records = RecordFile.open(out)
     job = Job("linear", "k1", "best", "I", "ivvi", 0)
     records.write(job, Outcome({"returns": [0.0]}), options=SMALL)
     quick = Options(quick=True, specs=SPECS)
-    begun = Records.begin(out, ["linear"], quick, columns=["best"], force=True)
+    begun = RecordFile.begin(out, ["linear"], quick, columns=["best"], force=True)
     assert {job.column for job in begun.done} == {"paper", "authors"}
     assert begun.runs["linear"]["best"]["quick"]
     assert only_one_file(out)
-    assert Records.open(out).done == begun.done
+    assert RecordFile.open(out).done == begun.done
 
 
 def test_a_result_that_the_schema_does_not_know_is_not_dropped_in_silence(whole, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(whole, out)
-    records = Records.open(out)
+    records = RecordFile.open(out)
     records.write(next(iter(records.done)), Outcome({"rollouts": 1.0}), options=SMALL)
     with pytest.raises(ValueError, match=r"no result\.rollouts"):
         records.fold()

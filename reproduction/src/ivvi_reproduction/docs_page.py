@@ -23,7 +23,7 @@ from ivvi.errors import FileError, InputError
 from ivvi_reproduction.jobs import Options, list_jobs
 from ivvi_reproduction.one_change import ROWS
 from ivvi_reproduction.reproduce import read_results
-from ivvi_reproduction.results import Cell, ResultFigure, Results, ResultTable, cell_text
+from ivvi_reproduction.results import ResultFigure, Results, ResultTable, TableCell, cell_text
 from ivvi_reproduction.specs import names, read_experiment, read_figure, read_table
 from ivvi_reproduction.study import run_study
 
@@ -73,13 +73,13 @@ def regret_table(numbers: PageNumbers, name: str) -> str:
     if f"{name}-regret" not in numbers.tables:
         return NOT_RUN
 
-    def number(value: Cell, figures: int) -> str:
+    def number(value: TableCell, figures: int) -> str:
         return digits(value, figures) if isinstance(value, float) else cell_text(value)
 
-    def pair(row: dict[str, Cell], column: str, half: str) -> str:
+    def pair(row: dict[str, TableCell], column: str, half: str) -> str:
         return f"{number(row[column], 3)} ± {number(row[half], 2)}" if row[half] else ""
 
-    def ratio(value: Cell) -> str:
+    def ratio(value: TableCell) -> str:
         return f"**{number(value, 2)}**" if is_off(value) else number(value, 2)
 
     lines = [
@@ -174,7 +174,7 @@ class PageNumbers:
     tables: Mapping[str, ResultTable]
     printed: Path
 
-    def rows(self, name: str, settings: Sequence[str] = ()) -> list[dict[str, Cell]]:
+    def rows(self, name: str, settings: Sequence[str] = ()) -> list[dict[str, TableCell]]:
         """Return the rows of a table by column, of all or of some settings."""
         if name not in self.tables:
             raise InputError(f"there is no table {name}; expected {', '.join(self.tables)}")
@@ -231,7 +231,7 @@ class PageNumbers:
         return sum(isinstance(a, float) and isinstance(b, float) and a < b for a, b in values)
 
 
-def is_off(ratio: Cell) -> bool:
+def is_off(ratio: TableCell) -> bool:
     """Say whether a ratio to the paper's number is beyond FACTOR, either way."""
     return isinstance(ratio, float) and not 1 / FACTOR <= ratio <= FACTOR
 

@@ -67,16 +67,16 @@ SCHEMA = pa.schema(
 )
 SMALL: dict[str, Any] = {"compression": "zstd", "compression_level": 19}
 JobRecord = dict[str, Any]
-Runs = dict[str, dict[str, Any]]
+RunsByName = dict[str, dict[str, Any]]
 """Settings by experiment and column."""
 
 
 @dataclass(frozen=True)
-class Records:
+class RecordFile:
     """The records in a folder: settings of the experiments that were begun, and records by job."""
 
     folder: Path
-    runs: Runs
+    runs: RunsByName
     done: dict[Job, JobRecord]
 
     @classmethod
@@ -89,7 +89,7 @@ class Records:
         columns: Sequence[str] = COLUMNS,
         data: str | None = None,
         force: bool = False,
-    ) -> Records:
+    ) -> RecordFile:
         """Open a folder for a run; one that holds a run with other settings is refused.
 
         `data` says which ratings the recommenders use. With `force`, records of the
@@ -119,7 +119,7 @@ class Records:
         return records
 
     @classmethod
-    def open(cls, folder: str | os.PathLike[str]) -> Records:
+    def open(cls, folder: str | os.PathLike[str]) -> RecordFile:
         """Open the folder of a run that has begun."""
         if not (Path(folder) / FILE).is_file():
             raise FileError(f"{folder} holds no reproduction; `ivvi reproduce --out` makes one")
@@ -149,7 +149,7 @@ class Records:
 
     def fold(self) -> None:
         """Move the records of single jobs into the Parquet file."""
-        Records(self.folder, *_read_all(self.folder))._save()
+        RecordFile(self.folder, *_read_all(self.folder))._save()
 
     def _save(self) -> None:
         """Write the Parquet file if it says something else, then remove those of single jobs."""
@@ -161,7 +161,7 @@ class Records:
         shutil.rmtree(self.folder / JOBS, ignore_errors=True)
 
 
-def _read_all(folder: Path) -> tuple[Runs, dict[Job, JobRecord]]:
+def _read_all(folder: Path) -> tuple[RunsByName, dict[Job, JobRecord]]:
     """Return the settings and the records of a folder, folded or not."""
     if folder.exists() and not folder.is_dir():
         raise FileError(f"{folder} is a file; --out expects a folder")
@@ -179,11 +179,11 @@ def _read_all(folder: Path) -> tuple[Runs, dict[Job, JobRecord]]:
     return runs, done
 
 
-def _read_file(folder: Path) -> tuple[Runs, dict[Job, JobRecord]]:
+def _read_file(folder: Path) -> tuple[RunsByName, dict[Job, JobRecord]]:
     path = folder / FILE
     try:
         table = pq.read_table(path)
-        runs: Runs = json.loads(table.schema.metadata[SETTINGS])
+        runs: RunsByName = json.loads(table.schema.metadata[SETTINGS])
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
         raise FileError(f"{path} does not hold the records of a reproduction") from error
     if not table.schema.equals(SCHEMA):
@@ -204,7 +204,7 @@ def _known_parts(record: JobRecord) -> JobRecord:
     return record | parts
 
 
-def _as_table(runs: Runs, done: dict[Job, JobRecord]) -> Any:
+def _as_table(runs: RunsByName, done: dict[Job, JobRecord]) -> Any:
     """Return one row per record, in order of experiments and names."""
     rows = []
     for job in sorted(done, key=lambda job: (job.experiment, job.name)):

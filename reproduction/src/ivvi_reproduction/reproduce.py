@@ -17,7 +17,7 @@ from ivvi.simulators.catalogue import load_factors
 from ivvi_reproduction.cell_statistics import CellStatistics
 from ivvi_reproduction.figures import make_figures
 from ivvi_reproduction.jobs import Options, list_jobs, run_job
-from ivvi_reproduction.records import JobRecord, Records
+from ivvi_reproduction.records import JobRecord, RecordFile
 from ivvi_reproduction.results import ResultFigure, Results, ResultTable
 from ivvi_reproduction.scheduler import JobQueue, dask_workers, local_workers, run_jobs
 from ivvi_reproduction.specs import (
@@ -73,7 +73,7 @@ def reproduce(  # noqa: PLR0913
     chosen = chosen_experiments(experiment, options.specs)
     needed = any(options.experiment(name).needs_ratings for name in chosen)
     data = load_factors(options.ratings).label if needed else None
-    records = Records.begin(out, chosen, options, columns=columns, data=data, force=force)
+    records = RecordFile.begin(out, chosen, options, columns=columns, data=data, force=force)
     left = [
         job
         for name in chosen
@@ -91,7 +91,7 @@ def reproduce(  # noqa: PLR0913
 
 def read_results(folder: str | os.PathLike[str], specs: str | None = None) -> Results:
     """Read the records of a folder as the paper's tables and figures, with ours beside."""
-    records = Records.open(folder)
+    records = RecordFile.open(folder)
     tables: list[ResultTable] = []
     figures: list[ResultFigure] = []
     everything: list[JobRecord] = []
@@ -114,7 +114,7 @@ def read_results(folder: str | os.PathLike[str], specs: str | None = None) -> Re
     return Results(title, tuple(tables), tuple(figures), _facts(records, everything))
 
 
-def _command(name: str, records: Records, own: list[JobRecord]) -> str:
+def _command(name: str, records: RecordFile, own: list[JobRecord]) -> str:
     words = ["ivvi", "reproduce", name]
     words += ["--quick"] if _is_quick(records, name) else []
     words += ["--seeds", str(1 + max(int(record["seed"]) for record in own))]
@@ -123,7 +123,7 @@ def _command(name: str, records: Records, own: list[JobRecord]) -> str:
     return " ".join([*words, "--out", "DIR"])
 
 
-def _facts(records: Records, everything: list[JobRecord]) -> dict[str, Any]:
+def _facts(records: RecordFile, everything: list[JobRecord]) -> dict[str, Any]:
     """Say what stands behind the numbers."""
     hours = sum(sum(record["seconds"].values()) for record in everything) / 3600
     versions = {json_key(record["versions"]): record["versions"] for record in everything}
@@ -147,11 +147,11 @@ def _logs_of_a_cell(everything: list[JobRecord]) -> str:
     return " to ".join(map(str, sorted(ends)))
 
 
-def _is_quick(records: Records, name: str) -> bool:
+def _is_quick(records: RecordFile, name: str) -> bool:
     return any(settings["quick"] for settings in records.runs[name].values())
 
 
-def _data(records: Records, name: str) -> str | None:
+def _data(records: RecordFile, name: str) -> str | None:
     """Say which ratings an experiment used, None where it needs none."""
     return next((settings.get("data") for settings in records.runs[name].values()), None)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-Cell = str | float | int | None
+TableCell = str | float | int | None
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class ResultTable:
     name: str
     title: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    rows: tuple[tuple[TableCell, ...], ...]
     note: str = ""
     command: str = ""
 
@@ -85,7 +85,7 @@ def table_text(table: ResultTable) -> str:
     )
 
 
-def cell_text(cell: Cell) -> str:
+def cell_text(cell: TableCell) -> str:
     """Write one cell; what was not run is left empty."""
     if cell is None:
         return ""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ivvi_reproduction.cell_statistics import CellStatistics, Key, Spread
-from ivvi_reproduction.results import Cell, ResultTable
+from ivvi_reproduction.results import ResultTable, TableCell
 from ivvi_reproduction.specs import COLUMNS, Experiment, TableSpec, Variant
 
 REGRET = (
@@ -97,7 +97,7 @@ def make_estimates_table(
 
 def _estimates(
     experiment: Experiment, measures: CellStatistics, variant: str, label: str
-) -> Iterator[Cell]:
+) -> Iterator[TableCell]:
     is_baseline = label == "Baseline"
     cell = ("baseline", experiment.baseline) if is_baseline else ("ivvi", label)
 
@@ -116,7 +116,7 @@ def _estimates(
     yield measures.descent((variant, "paper", *cell)) or None
 
 
-def _regret(row: TableRow) -> Iterator[Cell]:
+def _regret(row: TableRow) -> Iterator[TableCell]:
     who = "baseline" if row.label == "Baseline" else "ivvi"
     paper, half = row.printed
     mine, theirs, best = (
@@ -131,13 +131,13 @@ def _regret(row: TableRow) -> Iterator[Cell]:
     yield descent
 
 
-def _seconds(row: TableRow) -> Iterator[Cell]:
+def _seconds(row: TableRow) -> Iterator[TableCell]:
     yield row.printed
     for column in ("paper", "best"):
         yield from _pair(Spread.of(row.measures.seconds(row.key(column))))
 
 
-def _strength(row: TableRow) -> Iterator[Cell]:
+def _strength(row: TableRow) -> Iterator[TableCell]:
     several = row.experiment.needs_ratings  # the paper averages the smallest eigenvalues there
     columns = row.experiment.columns  # of the same features, and so of the same strength
     alike = [name for name in columns if columns[name].features == columns["paper"].features]
@@ -163,7 +163,7 @@ def deviation(spread: Spread, paper: float, digit: float) -> float:
     return gap / spread.sd if spread.sd > 0 else math.nan
 
 
-def _pair(spread: Spread | None) -> tuple[Cell, Cell]:
+def _pair(spread: Spread | None) -> tuple[TableCell, TableCell]:
     return (None, None) if spread is None else (_rounded(spread.mean), _rounded(spread.half))
 
 
@@ -171,7 +171,7 @@ def _rounded(value: float) -> float | None:
     return float(f"{value:.4g}") if math.isfinite(value) else None
 
 
-FILLED: dict[str, tuple[Callable[[TableRow], Iterator[Cell]], tuple[str, ...]]] = {
+FILLED: dict[str, tuple[Callable[[TableRow], Iterator[TableCell]], tuple[str, ...]]] = {
     "regret": (_regret, REGRET),
     "seconds": (_seconds, SECONDS),
     "strength": (_strength, STRENGTH),

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ivvi.cli.options import Force, Json, Seed, Trust, trusted
+from ivvi.cli.options import Force, Json, Seed, TrustOption, trusted
 from ivvi.cli.read_numbers import read_states
 from ivvi.cli.terminal import check_json_target, emit_json, note, progress, say, warn
 from ivvi.errors import InputError
@@ -52,7 +52,7 @@ def act(  # noqa: PLR0913
         int | None, typer.Option(help="Step of the episode; the first is 0. [default: 0]")
     ] = None,
     seed: Seed = 0,
-    trust: Trust = "",
+    trust: TrustOption = "",
     json: Json = None,
     force: Force = False,
 ) -> None:

@@ -6,12 +6,20 @@ from typing import Annotated
 
 import typer
 
-from ivvi.cli.options import Cluster, ColumnOptions, FeatureOptions, Force, Json, Seed, Source
+from ivvi.cli.options import (
+    ClusterOption,
+    ColumnOptions,
+    FeatureOptions,
+    Force,
+    Json,
+    Seed,
+    SourceArgument,
+)
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say
 
 
 def check(  # noqa: PLR0913
-    log: Source,
+    log: SourceArgument,
     *,
     columns: ColumnOptions,
     features: FeatureOptions,
@@ -24,7 +32,7 @@ def check(  # noqa: PLR0913
             help="Column of numbers or dates; also check that effects are stable along it."
         ),
     ] = None,
-    cluster: Cluster = None,
+    cluster: ClusterOption = None,
     level: Annotated[float, typer.Option(help="p-value below which a check fails.")] = 0.01,
     seed: Seed = 0,
     json: Json = None,

@@ -16,7 +16,7 @@ from ivvi.cli.options import (
     Json,
     Seed,
     SourceOrModel,
-    Trust,
+    TrustOption,
     refuse_given,
     trusted,
 )
@@ -59,7 +59,7 @@ def diagnose(  # noqa: PLR0913
     ] = None,
     absorb: Absorb = None,
     seed: Seed = 0,
-    trust: Trust = "",
+    trust: TrustOption = "",
     json: Json = None,
     force: Force = False,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ivvi.cli.options import Force, Json, Seed, Trust, trusted
+from ivvi.cli.options import Force, Json, Seed, TrustOption, trusted
 from ivvi.cli.terminal import check_json_target, emit_json, say
 from ivvi.errors import InputError
 
@@ -34,7 +34,7 @@ def effect(  # noqa: PLR0913
         Path | None, typer.Option(help="Draw the effect into this file (svg, png or pdf).")
     ] = None,
     seed: Seed = 0,
-    trust: Trust = "",
+    trust: TrustOption = "",
     json: Json = None,
     force: Force = False,
 ) -> None:

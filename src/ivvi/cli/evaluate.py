@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ivvi.cli.options import Force, Json, Seed, Trust, folder_names, trusted
+from ivvi.cli.options import Force, Json, Seed, TrustOption, folder_names, trusted
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say
 
 
@@ -43,7 +43,7 @@ def evaluate(  # noqa: PLR0913
         Path | None, typer.Option(help="Draw the reward of each step with 95% bands (PNG, SVG).")
     ] = None,
     seed: Seed = 0,
-    trust: Trust = "",
+    trust: TrustOption = "",
     json: Json = None,
     force: Force = False,
 ) -> None:

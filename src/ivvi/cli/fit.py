@@ -19,7 +19,7 @@ from ivvi.cli.options import (
     Json,
     OptionalSource,
     Seed,
-    Trust,
+    TrustOption,
     Unidentified,
     command_line,
     refuse_given,
@@ -191,7 +191,7 @@ def fit(  # noqa: PLR0913
     all_outputs: Annotated[bool, typer.Option(help="Print the tables of all outputs.")] = False,
     dask: DaskOptions,
     seed: Seed = 0,
-    trust: Trust = "",
+    trust: TrustOption = "",
     json: Json = None,
     force: Force = False,
 ) -> None:

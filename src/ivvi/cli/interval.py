@@ -9,14 +9,14 @@ import typer
 from ivvi.cli.diagnose import OF_A_LOG
 from ivvi.cli.options import (
     Absorb,
-    Cluster,
+    ClusterOption,
     ColumnOptions,
     FeatureOptions,
     Force,
     Json,
     Seed,
     SourceOrModel,
-    Trust,
+    TrustOption,
     refuse_given,
     trusted,
     words,
@@ -52,7 +52,7 @@ def interval(  # noqa: PLR0913
             help=f"Standard errors: {listed(SET_ERRORS)}.", autocompletion=words(*SET_ERRORS)
         ),
     ] = "auto",
-    cluster: Cluster = None,
+    cluster: ClusterOption = None,
     bandwidth: Annotated[int | None, typer.Option(help="Largest lag for hac.")] = None,
     level: Annotated[float, typer.Option(help="Confidence level.")] = 0.95,
     rows: Annotated[
@@ -61,7 +61,7 @@ def interval(  # noqa: PLR0913
     ] = None,
     absorb: Absorb = None,
     seed: Seed = 0,
-    trust: Trust = "",
+    trust: TrustOption = "",
     json: Json = None,
     force: Force = False,
 ) -> None:

@@ -17,8 +17,8 @@ from ivvi.cli.options import (
     Force,
     Json,
     Seed,
-    Source,
-    Trust,
+    SourceArgument,
+    TrustOption,
     refuse_given,
     trusted,
 )
@@ -30,7 +30,7 @@ Out = Annotated[Path, typer.Option(help="Folder for the moments.")]
 
 def moments(  # noqa: PLR0913
     shell: typer.Context,
-    log: Source,
+    log: SourceArgument,
     out: Out,
     *,
     columns: ColumnOptions,
@@ -43,7 +43,7 @@ def moments(  # noqa: PLR0913
         bool, typer.Option("--by-episode", help="Also keep the sums of each episode.")
     ] = False,
     seed: Seed = 0,
-    trust: Trust = "",
+    trust: TrustOption = "",
     json: Json = None,
     force: Force = False,
 ) -> None:
@@ -73,7 +73,7 @@ def moments(  # noqa: PLR0913
 def merge(
     sources: Annotated[list[Path], typer.Argument(help="Folders of `ivvi moments` or `ivvi fit`.")],
     out: Out,
-    trust: Trust = "",
+    trust: TrustOption = "",
     json: Json = None,
     force: Force = False,
 ) -> None:

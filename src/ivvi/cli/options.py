@@ -35,7 +35,7 @@ def words(*known: str) -> Callable[[str], list[str]]:
 
 
 Json = Annotated[str | None, typer.Option("--json", help="Write JSON to this file; - is stdout.")]
-Cluster = Annotated[
+ClusterOption = Annotated[
     str | None,
     typer.Option(
         help="Up to three columns to cluster by. [default: those that rows depend within]"
@@ -46,7 +46,7 @@ Seed = Annotated[int, typer.Option(help="Random seed.")]
 OUTPUT_OPTIONS = ("json", "force", "report")
 """Options that change where results are written, not the results."""
 SOURCES = "Parquet (file, folder, glob), CSV, Arrow, or minari:NAME."
-Source = Annotated[str, typer.Argument(help=SOURCES)]
+SourceArgument = Annotated[str, typer.Argument(help=SOURCES)]
 SourceOrModel = Annotated[
     str, typer.Argument(help=f"{SOURCES[:-1]}; or the folder of a model that `ivvi fit` saved.")
 ]
@@ -56,7 +56,7 @@ Where = Annotated[
     str | None,
     typer.Option(help="Keep only these rows: \"age >= 18 and ward != 'ICU'\"."),
 ]
-Trust = Annotated[
+TrustOption = Annotated[
     str,
     typer.Option(
         "--trust",
@@ -292,7 +292,7 @@ class ErrorOptions:
             autocompletion=words(*STANDARD_ERRORS),
         ),
     ] = "auto"
-    cluster: Cluster = None
+    cluster: ClusterOption = None
     debiased: Annotated[
         bool | None,
         typer.Option(help="Correct variances for small samples. [default: only clustered ones]"),

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ivvi.cli.options import Force, Json, Seed, Trust, Unit, of_unit, trusted
+from ivvi.cli.options import Force, Json, Seed, TrustOption, Unit, of_unit, trusted
 from ivvi.cli.read_numbers import (
     end_rewards,
     named_values,
@@ -110,7 +110,7 @@ def plan(  # noqa: PLR0913
     ] = "best",
     seed: Seed = 0,
     unit: Unit = "",
-    trust: Trust = "",
+    trust: TrustOption = "",
     json: Json = None,
     force: Force = False,
 ) -> None:

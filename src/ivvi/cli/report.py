@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ivvi.cli.options import Force, Json, Trust, trusted
+from ivvi.cli.options import Force, Json, TrustOption, trusted
 from ivvi.cli.terminal import check_json_target, emit_json, say
 from ivvi.errors import FileError, InputError
 
@@ -32,7 +32,7 @@ def report(
     value: Annotated[
         Path | None, typer.Option(help="Also show its value, as written by `ivvi value --json`.")
     ] = None,
-    trust: Trust = "",
+    trust: TrustOption = "",
     json: Json = None,
     force: Force = False,
 ) -> None:

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from ivvi.cli.options import Cluster, ColumnOptions, Force, Json, Seed, Source, words
+from ivvi.cli.options import ClusterOption, ColumnOptions, Force, Json, Seed, SourceArgument, words
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say
 from ivvi.errors import InputError
 from ivvi.words import RESPONSE_ERRORS, listed
 
 
 def respond(  # noqa: PLR0913
-    log: Source,
+    log: SourceArgument,
     *,
     columns: ColumnOptions,
     of: Annotated[
@@ -38,7 +38,7 @@ def respond(  # noqa: PLR0913
             autocompletion=words(*RESPONSE_ERRORS),
         ),
     ] = "auto",
-    cluster: Cluster = None,
+    cluster: ClusterOption = None,
     level: Annotated[float, typer.Option(help="Confidence level of intervals and bands.")] = 0.95,
     plot: Annotated[
         Path | None, typer.Option(help="Draw the response into this file (svg, png or pdf).")

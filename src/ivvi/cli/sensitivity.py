@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ivvi.cli.options import Force, Json, Seed, Trust, trusted
+from ivvi.cli.options import Force, Json, Seed, TrustOption, trusted
 from ivvi.cli.read_numbers import read_states
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say
 
@@ -56,7 +56,7 @@ def sensitivity(  # noqa: PLR0913
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the gains (PNG, SVG, PDF).")] = None,
     seed: Seed = 0,
-    trust: Trust = "",
+    trust: TrustOption = "",
     json: Json = None,
     force: Force = False,
 ) -> None:

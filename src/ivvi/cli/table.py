@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ivvi.cli.options import Force, Json, Trust, folder_names, trusted, words
+from ivvi.cli.options import Force, Json, TrustOption, folder_names, trusted, words
 from ivvi.cli.terminal import check_json_target, emit_json, say
 
 
@@ -40,7 +40,7 @@ def table(  # noqa: PLR0913
     out: Annotated[
         Path | None, typer.Option(help="Write the table to this file. [default: print it]")
     ] = None,
-    trust: Trust = "",
+    trust: TrustOption = "",
     json: Json = None,
     force: Force = False,
 ) -> None:

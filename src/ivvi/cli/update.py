@@ -8,14 +8,23 @@ from typing import Annotated
 
 import typer
 
-from ivvi.cli.options import DropMissing, Force, Json, Source, Trust, Unidentified, Where, trusted
+from ivvi.cli.options import (
+    DropMissing,
+    Force,
+    Json,
+    SourceArgument,
+    TrustOption,
+    Unidentified,
+    Where,
+    trusted,
+)
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say, warn
 from ivvi.errors import InputError, IvviWarning
 
 
 def update(  # noqa: PLR0913
     model: Annotated[Path, typer.Argument(help="Model that `ivvi fit` saved.")],
-    log: Source,
+    log: SourceArgument,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the new model. [default: replace the old one]")
     ] = None,
@@ -31,7 +40,7 @@ def update(  # noqa: PLR0913
     wait: Annotated[
         float, typer.Option(min=0, help="Seconds to wait while another run is updating the model.")
     ] = 600.0,
-    trust: Trust = "",
+    trust: TrustOption = "",
     json: Json = None,
     force: Force = False,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ivvi.cli.options import Force, Json, Seed, Trust, Unit, folder_names, of_unit, trusted
+from ivvi.cli.options import Force, Json, Seed, TrustOption, Unit, folder_names, of_unit, trusted
 from ivvi.cli.read_numbers import end_rewards, named_values, read_states
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say
 
@@ -76,7 +76,7 @@ def value(  # noqa: PLR0913
     ] = None,
     seed: Seed = 0,
     unit: Unit = "",
-    trust: Trust = "",
+    trust: TrustOption = "",
     json: Json = None,
     force: Force = False,
 ) -> None:

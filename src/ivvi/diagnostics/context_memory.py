@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ivvi.diagnostics.distributions import f_tail
-from ivvi.diagnostics.timing import Codes, row_times
+from ivvi.diagnostics.timing import Ints, row_times
 from ivvi.features.design import Floats
 from ivvi.logs import Batch, Roles
 from ivvi.logs.times import DT
@@ -71,7 +71,7 @@ class Pairs:
 
     now: Floats
     before: dict[str, Floats]
-    step: Codes
+    step: Ints
     means: tuple[Floats, Floats]
     shared: bool
 
@@ -168,7 +168,7 @@ def _is_ranked(columns: Floats) -> bool:
     return columns.shape[1] == 2 and len(np.unique(columns[:, 0])) > MOST_LEVELS
 
 
-def _is_shared(columns: Floats, step: Codes) -> bool:
+def _is_shared(columns: Floats, step: Ints) -> bool:
     """Return whether episodes have the same values at a step, or alike ones by more than chance."""
     between, within = int(step.max()), len(step) - int(step.max()) - 1
     if between < 1 or within < FEWEST_ROWS or not columns.any():
@@ -229,7 +229,7 @@ def _shares_within(pairs: Pairs, tests: int) -> dict[str, float]:
     return shares
 
 
-def _within(columns: Floats, step: Codes) -> Floats:
+def _within(columns: Floats, step: Ints) -> Floats:
     """Return columns less their means at each step, of mean square 1; those that vary there."""
     rest = columns - _step_means(columns, step)[step]
     size = np.sqrt((rest**2).mean(axis=0))
@@ -264,14 +264,14 @@ def _lag_shares(series: Floats) -> Floats:
     return np.asarray(explained.sum(axis=(1, 2)) / total)
 
 
-def _step_means(values: Floats, step: Codes) -> Floats:
+def _step_means(values: Floats, step: Ints) -> Floats:
     """Return the mean of each column of values (n, k) in each step, (T, k)."""
     count = np.bincount(step)
     sums = [np.bincount(step, weights=column) for column in values.T]
     return np.reshape(sums, (values.shape[1], len(count))).T / count[:, None]
 
 
-def _numbered(values: NDArray[Any]) -> Codes:
+def _numbered(values: NDArray[Any]) -> Ints:
     """Number values from 0 on, in their order."""
     return np.asarray(np.unique(values, return_inverse=True)[1], dtype=np.int64)
 

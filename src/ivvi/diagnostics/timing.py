@@ -33,7 +33,7 @@ from ivvi.diagnostics.distributions import f_tail
 from ivvi.features.design import Floats
 from ivvi.logs import Batch, Roles
 
-Codes = NDArray[np.int64]
+Ints = NDArray[np.int64]
 LEVEL = 1e-3
 """The p-value, adjusted for the number of pairs of columns, below which there is a warning."""
 MATTERS = 0.01
@@ -112,7 +112,7 @@ def explained_in_own_row(head: Batch, roles: Roles) -> OwnRow | None:
     return max(sure, key=lambda one: one.share, default=None)
 
 
-def _test(z: Floats, x: Floats, groups: list[Codes], lost: int) -> tuple[float, float] | None:
+def _test(z: Floats, x: Floats, groups: list[Ints], lost: int) -> tuple[float, float] | None:
     """Return the share of x that z explains, and the p-value of none; None where nothing is left.
 
     `lost` are the degrees of freedom of what both were regressed on.
@@ -130,7 +130,7 @@ def _test(z: Floats, x: Floats, groups: list[Codes], lost: int) -> tuple[float, 
     return share, f_tail(left * total**2 / max(variance, 1e-300), 1, freedom)
 
 
-def _from_means(V: Floats, codes: Codes) -> Floats:
+def _from_means(V: Floats, codes: Ints) -> Floats:
     """Return the columns of V (n, d) less their means in each group, rounding errors as zeros."""
     count = np.bincount(codes)
     means = np.column_stack([np.bincount(codes, weights=column) / count for column in V.T])
@@ -139,7 +139,7 @@ def _from_means(V: Floats, codes: Codes) -> Floats:
     return np.where(nothing, 0.0, rest)
 
 
-def _draws(z: Floats, episode: NDArray[Any], moment: Codes) -> tuple[Codes, Codes]:
+def _draws(z: Floats, episode: NDArray[Any], moment: Ints) -> tuple[Ints, Ints]:
     """Return the groups of rows of a step with one z, and of episodes with one path of z."""
     value, unit = _codes(z), _codes(episode)
     at_step = np.random.default_rng(0).normal(size=moment.max() + 1)[moment]
@@ -147,7 +147,7 @@ def _draws(z: Floats, episode: NDArray[Any], moment: Codes) -> tuple[Codes, Code
     return _codes(moment * (value.max() + 1) + value), _codes(path)[unit]
 
 
-def _stretches(episode: NDArray[Any]) -> Codes:
+def _stretches(episode: NDArray[Any]) -> Ints:
     """Number the episodes or, where they are few, stretches of them."""
     codes = _codes(episode)
     if codes.max() + 1 >= FEWEST_CLUSTERS:
@@ -182,6 +182,6 @@ def _numbers(step: NDArray[np.generic]) -> NDArray[np.float64]:
     return numbers
 
 
-def _codes(values: NDArray[Any]) -> Codes:
-    codes: Codes = np.unique(values, return_inverse=True)[1].astype(np.int64)
+def _codes(values: NDArray[Any]) -> Ints:
+    codes: Ints = np.unique(values, return_inverse=True)[1].astype(np.int64)
     return codes

@@ -20,7 +20,6 @@ import numpy as np
 from ivvi._io.files import Saved, save_folder
 from ivvi._io.result import Records, TableResult
 from ivvi.categories import CodedColumn, decode_rows, encode_rows, raw_columns
-from ivvi.diagnostics.verdict import Verdict
 from ivvi.dynamics.extrapolation import beyond, is_affine, is_limited, reward_fade, state_range
 from ivvi.dynamics.horizon import default_horizon
 from ivvi.dynamics.model_parts import pack_model
@@ -38,6 +37,7 @@ from ivvi.features.blocks import Array
 from ivvi.features.feature_map import FeatureMap
 
 if TYPE_CHECKING:  # a model is loaded without what it takes to estimate one
+    from ivvi.diagnostics import Verdict
     from ivvi.dynamics.env import ModelEnv
     from ivvi.logs import Sample
 

@@ -15,7 +15,6 @@ import numpy as np
 from ivvi._io.files import Saved
 from ivvi._io.serialization import Unpacker
 from ivvi.categories import CodedColumn
-from ivvi.diagnostics.verdict import Verdict
 from ivvi.errors import InputError
 from ivvi.features.feature_map import FeatureMap
 
@@ -53,6 +52,8 @@ def unpack_model(document: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) 
 
     Names and flags that came later than the file are left out, and have the model's defaults.
     """
+    from ivvi.diagnostics import Verdict  # with its tests, which a model alone does not need
+
     fields: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
     read = Unpacker({})
     fields |= {

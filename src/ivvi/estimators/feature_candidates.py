@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from ivvi.features.products import Term
+from ivvi.features.products import Monomial
 
 BENDS = (28, 24, 20, 16, 12, 9, 7, 5)
 """Numbers of bends per column to try, until the columns are few enough."""
@@ -24,7 +24,7 @@ BENT_ACTION, BENT_INSTRUMENT = 12, 8
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class CandidateColumns:
     """What can be bent: the names of the columns, and whether each has enough values."""
 
     state: tuple[str, ...]
@@ -72,11 +72,13 @@ class Structure:
     """
 
     label: str
-    terms: Callable[[int], list[Term]]
+    terms: Callable[[int], list[Monomial]]
     of: int | None = None
     most: int = BENDS[0]
 
-    def fitted(self, columns: Columns, cap: int) -> tuple[list[Term], list[Term]] | None:
+    def fitted(
+        self, columns: CandidateColumns, cap: int
+    ) -> tuple[list[Monomial], list[Monomial]] | None:
         """Return the terms of phi and psi, with as many bends as `cap` columns allow."""
         for count in (bends for bends in BENDS if bends <= self.most):
             phi = _distinct(self.terms(count))
@@ -86,12 +88,12 @@ class Structure:
         return None
 
 
-def bend(column: int, count: int) -> list[Term]:
+def bend(column: int, count: int) -> list[Monomial]:
     """Bends of one column."""
     return [((column, k),) for k in range(2, count + 2)]
 
 
-def times(column: int, others: Iterable[tuple[int, ...]], count: int) -> list[Term]:
+def times(column: int, others: Iterable[tuple[int, ...]], count: int) -> list[Monomial]:
     """A column and its bends, times products of other columns as they are."""
     return [
         tuple(sorted(((column, k), *((o, 1) for o in other))))
@@ -100,7 +102,7 @@ def times(column: int, others: Iterable[tuple[int, ...]], count: int) -> list[Te
     ]
 
 
-def single_states(columns: Columns) -> list[Structure]:
+def single_states(columns: CandidateColumns) -> list[Structure]:
     """One state bent."""
     few = _most(columns)
     return [
@@ -109,7 +111,7 @@ def single_states(columns: Columns) -> list[Structure]:
     ]
 
 
-def all_states(columns: Columns) -> list[Structure]:
+def all_states(columns: CandidateColumns) -> list[Structure]:
     """Every state bent, added up."""
     bendable = columns.bendable
     if len(bendable) < 2:
@@ -119,7 +121,7 @@ def all_states(columns: Columns) -> list[Structure]:
     return [Structure(label, lambda m: [t for j in bendable for t in bend(j, m)])]
 
 
-def single_effects(columns: Columns) -> list[Structure]:
+def single_effects(columns: CandidateColumns) -> list[Structure]:
     """The effect of the actions changes with one state."""
     few = _most(columns)
     return [
@@ -133,7 +135,7 @@ def single_effects(columns: Columns) -> list[Structure]:
     ]
 
 
-def all_effects(columns: Columns) -> list[Structure]:
+def all_effects(columns: CandidateColumns) -> list[Structure]:
     """The effect of the actions changes with every state."""
     if len(columns.state) < 2:
         return []
@@ -141,7 +143,7 @@ def all_effects(columns: Columns) -> list[Structure]:
     return [Structure(label, lambda m: [t for j in columns.states for t in _effect(columns, j, m)])]
 
 
-def crossed(columns: Columns, state: int) -> list[Structure]:
+def crossed(columns: CandidateColumns, state: int) -> list[Structure]:
     """One bent state times all the others, up to three at a time."""
     others = [c for c in (*columns.states, *columns.actions) if c != state]
     if len(others) < 2 or state not in columns.bendable:
@@ -149,26 +151,26 @@ def crossed(columns: Columns, state: int) -> list[Structure]:
     pairs = list(itertools.combinations(others, 2))
     label = f"{columns.state[state]} bent, times all others"
 
-    def terms(m: int) -> list[Term]:
-        alone: list[Term] = [tuple((o, 1) for o in pair) for pair in pairs]
+    def terms(m: int) -> list[Monomial]:
+        alone: list[Monomial] = [tuple((o, 1) for o in pair) for pair in pairs]
         return bend(state, m) + times(state, [*((o,) for o in others), *pairs], m) + alone
 
     return [Structure(label, terms, state)]
 
 
-def surfaces(columns: Columns, one: int, two: int) -> list[Structure]:
+def surfaces(columns: CandidateColumns, one: int, two: int) -> list[Structure]:
     """Two states bent together, and times the actions."""
     if not {one, two} <= set(columns.bendable):
         return []
     names = f"{columns.state[one]} and {columns.state[two]} bent together"
 
-    def surface(m: int) -> list[Term]:
+    def surface(m: int) -> list[Monomial]:
         side = max(2, int(m**0.5) + 1)
         pairs = itertools.product(range(1, side + 2), repeat=2)
-        both: list[Term] = [tuple(sorted(((one, k), (two, i)))) for k, i in pairs]
+        both: list[Monomial] = [tuple(sorted(((one, k), (two, i)))) for k, i in pairs]
         return bend(one, m) + bend(two, m) + both
 
-    def acted(m: int) -> list[Term]:
+    def acted(m: int) -> list[Monomial]:
         plain = surface(m)
         moved = [
             tuple(sorted((*term, (a, 1))))
@@ -183,19 +185,19 @@ def surfaces(columns: Columns, one: int, two: int) -> list[Structure]:
     ]
 
 
-def bent_actions(columns: Columns, base: Structure | None) -> list[Structure]:
+def bent_actions(columns: CandidateColumns, base: Structure | None) -> list[Structure]:
     """What was chosen, with bent actions, and with bent actions times the states."""
     bent = [a for a in columns.actions if columns.bent_action[a - len(columns.state)]]
     if not bent:
         return []
-    base_terms: Callable[[int], list[Term]] = base.terms if base is not None else lambda m: []
+    base_terms: Callable[[int], list[Monomial]] = base.terms if base is not None else lambda m: []
     before = f"{base.label}, " if base is not None else ""
     named = " and ".join(columns.action[a - len(columns.state)] for a in bent)
 
-    def alone(m: int) -> list[Term]:
+    def alone(m: int) -> list[Monomial]:
         return base_terms(m) + [t for a in bent for t in bend(a, min(m, BENT_ACTION))]
 
-    def crossed_with_states(m: int) -> list[Term]:
+    def crossed_with_states(m: int) -> list[Monomial]:
         others = [(j,) for j in columns.states]
         return alone(m) + [t for a in bent for t in times(a, others, min(m, BENT_ACTION))]
 
@@ -205,11 +207,11 @@ def bent_actions(columns: Columns, base: Structure | None) -> list[Structure]:
     return structures
 
 
-def instrument_terms(phi: Sequence[Term], columns: Columns) -> list[Term]:
+def instrument_terms(phi: Sequence[Monomial], columns: CandidateColumns) -> list[Monomial]:
     """Products of [x, z] for the products of [x, a]: instruments for actions, and bent ones."""
     first, count = len(columns.state), len(columns.instrument)
     places = range(first, first + count)
-    terms: list[Term] = [term for term in phi if not _acts(term, first)]
+    terms: list[Monomial] = [term for term in phi if not _acts(term, first)]
     bent_action = any(k > 1 for term in phi for c, k in term if c >= first)
     for term in phi:
         rest = tuple(factor for factor in term if factor[0] < first)
@@ -225,24 +227,24 @@ def instrument_terms(phi: Sequence[Term], columns: Columns) -> list[Term]:
     return [term for term in _distinct(terms) if term not in straight]
 
 
-def _acts(term: Term, first: int) -> bool:
+def _acts(term: Monomial, first: int) -> bool:
     return any(column >= first for column, _ in term)
 
 
-def _effect(columns: Columns, state: int, count: int) -> list[Term]:
+def _effect(columns: CandidateColumns, state: int, count: int) -> list[Monomial]:
     bends = count if columns.bent_state[state] else 0
     return bend(state, bends) + times(state, [(a,) for a in columns.actions], bends)
 
 
-def _effect_label(columns: Columns, state: int) -> str:
+def _effect_label(columns: CandidateColumns, state: int) -> str:
     name = columns.state[state]
     bent = f"{name} bent, " if columns.bent_state[state] else ""
     return f"{bent}{columns.acted} x {name}"
 
 
-def _most(columns: Columns) -> int:
+def _most(columns: CandidateColumns) -> int:
     return FEW_BENDS if len(columns.state) > MANY_STATES else BENDS[0]
 
 
-def _distinct(terms: Iterable[Term]) -> list[Term]:
+def _distinct(terms: Iterable[Monomial]) -> list[Monomial]:
     return list(dict.fromkeys(terms))

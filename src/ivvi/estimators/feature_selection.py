@@ -26,7 +26,7 @@ from ivvi.errors import DataError
 from ivvi.estimators.cross_validation import PENALTIES, Losses, cross_validate
 from ivvi.estimators.estimate import Floats
 from ivvi.estimators.feature_candidates import (
-    Columns,
+    CandidateColumns,
     Structure,
     all_effects,
     all_states,
@@ -39,7 +39,7 @@ from ivvi.estimators.feature_candidates import (
 from ivvi.estimators.smooth import Smooth
 from ivvi.features.design import Design
 from ivvi.features.feature_map import FeatureMap, linear
-from ivvi.features.products import Products, Term, column_scales
+from ivvi.features.products import Monomial, Products, column_scales
 from ivvi.features.splines import count_of_bends
 from ivvi.logs import Batch, Roles
 from ivvi.moments import few_threads
@@ -171,7 +171,7 @@ class _Search:
     rows: Batch
     roles: Roles
     folds: np.ndarray
-    columns: Columns
+    columns: CandidateColumns
     grids: dict[str, list[tuple[float, ...]]]
     threshold: float
     best: Structure | None = None
@@ -189,7 +189,7 @@ class _Search:
         parts = {"state": rows.x, "action": rows.a, "instrument": rows.z}
         grids = {name: [_grid(c) for c in part.T] for name, part in parts.items()}
         bent = [tuple(bool(g) for g in grids[name]) for name in parts]
-        columns = Columns(roles.state, roles.action, roles.instrument, *bent)
+        columns = CandidateColumns(roles.state, roles.action, roles.instrument, *bent)
         if not any(columns.bent_state + columns.bent_action):
             raise DataError(
                 "features=auto has nothing to make nonlinear: no state or action has "
@@ -271,13 +271,13 @@ class _Search:
         ]
         return Design.build(maps[0], maps[1], self.roles)
 
-    def _available(self, terms: Sequence[Term], argument: str) -> list[Term]:
+    def _available(self, terms: Sequence[Monomial], argument: str) -> list[Monomial]:
         """Leave out bends that a column does not have: equal values leave it fewer knots."""
         grids = [*self.grids["state"], *self.grids[argument]]
         most = [1 + count_of_bends(grid) for grid in grids]
         return [term for term in terms if all(k <= most[column] for column, k in term)]
 
-    def _block(self, terms: Sequence[Term], of: str, argument: str) -> tuple[Products, ...]:
+    def _block(self, terms: Sequence[Monomial], of: str, argument: str) -> tuple[Products, ...]:
         if not terms:
             return ()
         values = [self.rows.x, self.rows.a if argument == "action" else self.rows.z]

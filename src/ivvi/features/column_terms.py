@@ -17,10 +17,9 @@ import numpy as np
 from ivvi.errors import InputError, nearest
 from ivvi.features.blocks import Block, Constant, Power
 from ivvi.features.feature_map import FeatureMap, parse_features
-from ivvi.features.products import Monomials, Products, column_scales
-from ivvi.features.products import Term as ProductTerm
+from ivvi.features.products import Monomial, Monomials, Products, column_scales
 from ivvi.logs import Batch, Roles
-from ivvi.logs.formula import LOO, Formula, Term, parse_formula, term_text
+from ivvi.logs.formula import LOO, Formula, FormulaTerm, parse_formula, term_text
 
 Positions = tuple[int, ...]
 FEWEST_KNOTS = 5
@@ -70,7 +69,7 @@ def tensor_features(word: str, roles: Roles, rows: Batch) -> tuple[FeatureMap, F
     return phi + FeatureMap((own_phi,)), psi + FeatureMap((own_psi,))
 
 
-def _blocks(terms: Sequence[Term], roles: Roles, inputs: tuple[str, ...]) -> Iterator[Block]:
+def _blocks(terms: Sequence[FormulaTerm], roles: Roles, inputs: tuple[str, ...]) -> Iterator[Block]:
     """Yield the columns of x or of u that stand alone, then the other products."""
     names, width = (*roles.state, *inputs), len(roles.state)
     positions = dict.fromkeys(at for term in terms for at in _positions(term, roles, names))
@@ -87,7 +86,7 @@ def _blocks(terms: Sequence[Term], roles: Roles, inputs: tuple[str, ...]) -> Ite
         yield Monomials(of_both, "both")
 
 
-def _positions(term: Term, roles: Roles, names: Sequence[str]) -> Iterator[Positions]:
+def _positions(term: FormulaTerm, roles: Roles, names: Sequence[str]) -> Iterator[Positions]:
     """Yield the products of columns that a term stands for: categories have several columns."""
     choices = []
     for factor in term:
@@ -106,7 +105,7 @@ def _expanded(column: str, roles: Roles) -> tuple[str, ...]:
     return made.get(column, (column,))
 
 
-def _check_margins(formula: Formula, own: tuple[Term, ...], roles: Roles) -> None:
+def _check_margins(formula: Formula, own: tuple[FormulaTerm, ...], roles: Roles) -> None:
     """Refuse a category without the term that its reference level belongs to.
 
     Indicators leave the first level out, so that ``C(ward):age`` alone would force the slope of
@@ -156,7 +155,7 @@ def _instrumented(product: Sequence[int], roles: Roles) -> list[tuple[int, ...]]
 
 def _terms(
     product: Sequence[int], grids: Sequence[tuple[float, ...]], bends: int
-) -> list[ProductTerm]:
+) -> list[Monomial]:
     """Return all products of functions of these columns."""
     counts = [1 + bends if c < len(grids) and grids[c] else 1 for c in product]
     choices = itertools.product(*(range(1, count + 1) for count in counts))
@@ -173,7 +172,7 @@ def _grid(column: np.ndarray, knots: int) -> tuple[float, ...]:
 
 
 def _block(
-    terms: Sequence[ProductTerm], values: np.ndarray, grids: Sequence[tuple[float, ...]]
+    terms: Sequence[Monomial], values: np.ndarray, grids: Sequence[tuple[float, ...]]
 ) -> Products:
     centre, scale = column_scales(values)
     free: list[tuple[float, ...]] = [()] * (values.shape[1] - len(grids))

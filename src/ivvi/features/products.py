@@ -13,7 +13,7 @@ from ivvi.errors import InputError
 from ivvi.features.blocks import Array, Plain, Spline, looked_at, names_of
 from ivvi.features.splines import bend_roughness, bends
 
-Term = tuple[tuple[int, int], ...]
+Monomial = tuple[tuple[int, int], ...]
 """Factors (column, function): function 1 is the standardised column, k + 1 its k-th bend."""
 
 
@@ -37,7 +37,7 @@ class Products(Plain):
         What it looks at.
     """
 
-    terms: tuple[Term, ...]
+    terms: tuple[Monomial, ...]
     centre: tuple[float, ...]
     scale: tuple[float, ...]
     grids: tuple[tuple[float, ...], ...]

@@ -43,12 +43,12 @@ LOCAL: dict[str, Any] = {
 }
 """Settings of the local clusters that ivvi starts and stops."""
 
-Cluster = Any
+DaskCluster = Any
 """A number of local processes, the address of a scheduler, or a `distributed.Client`."""
 
 
 @contextlib.contextmanager
-def connected(cluster: Cluster) -> Iterator[Any]:
+def connected(cluster: DaskCluster) -> Iterator[Any]:
     """Give a `distributed.Client`; local processes are started and stopped."""
     try:
         from distributed import Client, LocalCluster
@@ -79,7 +79,7 @@ def _reached(client: Any, address: str) -> Any:
 
 
 Ints = NDArray[np.int64]
-Values = tuple[tuple[Any, ...], ...]
+PartValues = tuple[tuple[Any, ...], ...]
 PIECE_ROWS = 1 << 17
 """Smallest number of rows in a piece; row groups are never split."""
 AHEAD = 4
@@ -142,7 +142,7 @@ class ClusterPass:
         check_finished(log, Position(self.counts, None, (), self._watch.alike, self._weight))
 
     @property
-    def clusters(self) -> Values:
+    def clusters(self) -> PartValues:
         """The values of each cluster column so far, in the order of their numbers."""
         return tuple(numbers.values for numbers in self._clusters)
 
@@ -198,14 +198,14 @@ class ClusterPass:
 
     def _border(
         self, settings: _Settings, first: pa.RecordBatch | None
-    ) -> Iterator[tuple[Batch, Values]]:
+    ) -> Iterator[tuple[Batch, PartValues]]:
         """Join the last row so far with the first row of the next piece."""
         if self._log.roles.derived and self._last is not None and first is not None:
             walk = settings.transitions(_table([self._last, first], self._log.label))
             for batch in walk:
                 yield batch, walk.clusters
 
-    def _numbered(self, episodes: Ints, clusters: Values) -> PieceNumbers:
+    def _numbered(self, episodes: Ints, clusters: PartValues) -> PieceNumbers:
         """Look up the clusters of a piece in those of the whole log."""
         pairs = zip(self._clusters, clusters, strict=True)
         return PieceNumbers(episodes, tuple(column.of_values(values) for column, values in pairs))
@@ -284,7 +284,7 @@ class _Part:
 
     result: Any
     first: pa.RecordBatch | None
-    clusters: Values
+    clusters: PartValues
     end: Position
 
 

@@ -20,7 +20,7 @@ from ivvi.logs.batch import Batch, Floats
 from ivvi.logs.schema import Roles
 from ivvi.logs.table import BatchSource
 
-Columns = dict[str, NDArray[Any]]
+ColumnArrays = dict[str, NDArray[Any]]
 ROUNDING = 1e-12
 """Share by which a multiple of a column may differ from it."""
 FEWEST, FEW_VALUES, MANY = 20, 10, 1000
@@ -88,7 +88,7 @@ def telling_columns(table: BatchSource, roles: Roles) -> tuple[str, ...]:
     return tuple(name for name in names if name in table.schema.names)
 
 
-def check_terminal(values: Columns, roles: Roles) -> None:
+def check_terminal(values: ColumnArrays, roles: Roles) -> None:
     """Refuse terminal columns that hold anything but 0 and 1."""
     for name in roles.terminal:
         end = values[name]
@@ -101,7 +101,7 @@ def check_terminal(values: Columns, roles: Roles) -> None:
             )
 
 
-def ended_rows(values: Columns, roles: Roles) -> Bools:
+def ended_rows(values: ColumnArrays, roles: Roles) -> Bools:
     """Tell which rows ended their episode; refuse one that ended it in two ways."""
     each = np.array([values[name] > 0 for name in roles.terminal])
     if (twice := each.sum(axis=0) > 1).any():

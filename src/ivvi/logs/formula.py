@@ -50,11 +50,11 @@ class Factor:
         return f"C({self.column})" if self.category else self.column
 
 
-Term = tuple[Factor, ...]
+FormulaTerm = tuple[Factor, ...]
 """A product of factors, in the order of their names; the empty one is the constant."""
 
 
-def term_text(term: Term) -> str:
+def term_text(term: FormulaTerm) -> str:
     """Return a term as a formula has it."""
     return ":".join(map(str, term)) or "1"
 
@@ -81,10 +81,10 @@ class Formula:
 
     text: str
     outputs: tuple[str, ...]
-    exogenous: tuple[Term, ...]
+    exogenous: tuple[FormulaTerm, ...]
     absorbed: tuple[str, ...]
-    endogenous: tuple[Term, ...]
-    instruments: tuple[Term, ...]
+    endogenous: tuple[FormulaTerm, ...]
+    instruments: tuple[FormulaTerm, ...]
     constant: bool = True
 
     @property
@@ -97,7 +97,7 @@ class Formula:
         """Columns of the instrument, found in the same way."""
         return self._moved(self.instruments, "instrument")
 
-    def _moved(self, terms: tuple[Term, ...], role: str) -> tuple[str, ...]:
+    def _moved(self, terms: tuple[FormulaTerm, ...], role: str) -> tuple[str, ...]:
         exogenous = _columns(self.exogenous)
         alone = list(dict.fromkeys(t[0].column for t in terms if len(t) == 1))
         for term in terms:
@@ -297,13 +297,15 @@ class _Reader:
             columns.append(term[0].column)
         return tuple(dict.fromkeys(columns))
 
-    def terms(self, part: str, start: int) -> tuple[tuple[Term, ...], bool]:
+    def terms(self, part: str, start: int) -> tuple[tuple[FormulaTerm, ...], bool]:
         """Read a sum of terms, and whether the constant is one of them."""
         read = list(self._read(part, start, constant=True))
         distinct = dict.fromkeys(term for term, _ in read if term)
         return tuple(distinct), any(not term for term, _ in read)
 
-    def _read(self, part: str, start: int, *, constant: bool = False) -> Iterator[tuple[Term, int]]:
+    def _read(
+        self, part: str, start: int, *, constant: bool = False
+    ) -> Iterator[tuple[FormulaTerm, int]]:
         if not part.strip():
             if constant:
                 yield (), start
@@ -397,5 +399,5 @@ def _split(text: str, start: int, sign: str) -> Iterator[tuple[str, int]]:
     yield text[begin:], start + begin
 
 
-def _columns(terms: tuple[Term, ...]) -> tuple[str, ...]:
+def _columns(terms: tuple[FormulaTerm, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(f.column for term in terms for f in term))

@@ -98,7 +98,7 @@ def left_out(table: BatchSource, roles: Roles, ways: Sequence[str] = ()) -> Batc
     few = _indicators(table, roles) < FEWEST
     if few and not ways:
         return table
-    rows = _Rows.of(table, roles, ways)
+    rows = _LeaveOutRows.of(table, roles, ways)
     if few and all(_is_nested(way, rows.unit) for way in rows.ways):
         return table
     adjusted: dict[str, Floats] = {}
@@ -115,7 +115,7 @@ def original(table: BatchSource) -> BatchSource:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class _LeaveOutRows:
     """What is known of all rows: the unit that is left out, groups and ways as numbers."""
 
     values: dict[str, Floats]
@@ -127,7 +127,7 @@ class _Rows:
     states: Floats
 
     @classmethod
-    def of(cls, table: BatchSource, roles: Roles, ways: tuple[str, ...]) -> _Rows:
+    def of(cls, table: BatchSource, roles: Roles, ways: tuple[str, ...]) -> _LeaveOutRows:
         made = [f"{a}_by_{group}" for group in roles.groups for a in roles.action]
         numeric = dict.fromkeys((*roles.action, *roles.state, *made))
         numeric |= {roles.weight: None} if roles.weight else {}

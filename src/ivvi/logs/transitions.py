@@ -32,7 +32,7 @@ from ivvi.logs.arrow import (
 )
 from ivvi.logs.batch import Batch, Floats
 from ivvi.logs.data_checks import (
-    Columns,
+    ColumnArrays,
     absent_values,
     after_end_error,
     check_terminal,
@@ -180,7 +180,7 @@ class Transitions:
 
     def _without_missing(
         self, block: pa.RecordBatch
-    ) -> tuple[pa.RecordBatch, Columns, Bools | None]:
+    ) -> tuple[pa.RecordBatch, ColumnArrays, Bools | None]:
         """Return the usable rows of `block`, their numeric columns, and which are complete.
 
         None where all are complete; rows that are not serve as next states alone.
@@ -203,7 +203,7 @@ class Transitions:
         columns_left = {name: v[keep] for name, v in values.items()}
         return block.filter(pa.array(keep)), columns_left, complete[keep]
 
-    def _batch(self, block: pa.RecordBatch, values: Columns, complete: Bools | None) -> Batch:
+    def _batch(self, block: pa.RecordBatch, values: ColumnArrays, complete: Bools | None) -> Batch:
         """Copy the valid rows of `block`, and the row carried over, into one buffer."""
         if self.first is None:
             self.first = block.slice(0, 1)
@@ -273,7 +273,7 @@ class Transitions:
             raise after_end_error(self._source, roles, block, int(np.flatnonzero(after)[0]))
 
     def _check_facts(
-        self, block: pa.RecordBatch, values: Columns, first: bool, linked: Bools
+        self, block: pa.RecordBatch, values: ColumnArrays, first: bool, linked: Bools
     ) -> None:
         """Refuse a change of a state that is carried along because it never changes."""
         roles = self._roles
@@ -354,7 +354,7 @@ class Transitions:
         return codes
 
 
-def _values(block: pa.RecordBatch, roles: Roles) -> Columns:
+def _values(block: pa.RecordBatch, roles: Roles) -> ColumnArrays:
     """Return the numeric columns; the next state of a row that ended its episode is its own."""
     values = {name: as_numpy(block.column(name)) for name in roles.numeric}
     if not roles.terminal:

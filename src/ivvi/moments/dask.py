@@ -12,14 +12,14 @@ from functools import partial
 
 from ivvi.features.design import Design
 from ivvi.logs import Batch, Counts, Log, Roles
-from ivvi.logs.dask import Cluster, ClusterPass, connected
+from ivvi.logs.dask import ClusterPass, DaskCluster, connected
 from ivvi.moments import EpisodeMoments, GroupTally, Moments, few_threads, merge_episodes
 from ivvi.moments.accumulate import KEPT_BYTES, MERGED, is_cheap, labelled, placed
 from ivvi.moments.group_sums import group_codes
 
 
 def compute_moments_on(
-    cluster: Cluster,
+    cluster: DaskCluster,
     log: Log,
     design: Design,
     *,

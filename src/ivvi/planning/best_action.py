@@ -28,11 +28,11 @@ MOST_TRIED = 1 << 12
 MOST_PAIRS = 24
 """With at most this many coordinates, two are changed at once."""
 
-Values = Callable[[Array, Array], Array]
+ActionValues = Callable[[Array, Array], Array]
 
 
 def best_action(
-    q: Values,
+    q: ActionValues,
     x: Array,
     actions: Actions,
     *,
@@ -77,7 +77,7 @@ def is_searched(actions: Actions) -> bool:
 
 
 def _best_of_list(
-    q: Values, x: Array, actions: Actions, *, width: int, climb: Any
+    q: ActionValues, x: Array, actions: Actions, *, width: int, climb: Any
 ) -> tuple[Array, Array]:
     n, m = len(x), len(actions.choices)
     boxes = actions.low + _net(len(actions.low)) * (actions.high - actions.low)
@@ -98,7 +98,9 @@ def _best_of_list(
     return climb(q, x, actions, table[started])  # type: ignore[no-any-return]
 
 
-def _best_of_product(q: Values, x: Array, actions: Actions, *, climb: Any) -> tuple[Array, Array]:
+def _best_of_product(
+    q: ActionValues, x: Array, actions: Actions, *, climb: Any
+) -> tuple[Array, Array]:
     """Search the product with the box in its middle, then climb in the box."""
     middle = jnp.asarray((actions.low + actions.high) / 2)
     choice, value = best_combination(
@@ -111,7 +113,7 @@ def _best_of_product(q: Values, x: Array, actions: Actions, *, climb: Any) -> tu
     )
 
 
-def best_combination(q: Values, x: Array, actions: Actions) -> tuple[Array, Array]:
+def best_combination(q: ActionValues, x: Array, actions: Actions) -> tuple[Array, Array]:
     """Maximise q(x, choice) over a product of small sets by changing coordinates.
 
     From the lowest and from the highest combination, the change of one coordinate (of two, in
@@ -165,7 +167,7 @@ def _moves(levels: tuple[tuple[float, ...], ...]) -> np.ndarray:
 
 
 def _climb(
-    q: Values, x: Array, actions: Actions, started: Array, *, steps: int
+    q: ActionValues, x: Array, actions: Actions, started: Array, *, steps: int
 ) -> tuple[Array, Array]:
     """Climb from actions (n, s, d_a) with their choices held; return the best end."""
     n, s, _ = started.shape
@@ -183,7 +185,7 @@ def _climb(
 
 
 def _zoom(
-    q: Values, x: Array, actions: Actions, started: Array, *, steps: int
+    q: ActionValues, x: Array, actions: Actions, started: Array, *, steps: int
 ) -> tuple[Array, Array]:
     """Try ever smaller nets around actions (n, s, d_a) with their choices held; return the best."""
     n, s, d = len(x), started.shape[1], len(actions.low)
@@ -207,7 +209,7 @@ def _zoom(
     return actions.join(centre[best], choices[best]), reached[best]
 
 
-def _scores(q: Values, x: Array, table: Array, width: int) -> Array:
+def _scores(q: ActionValues, x: Array, table: Array, width: int) -> Array:
     """Q of every state with every row of the table, (n, m), some rows at a time."""
     n, m = len(x), len(table)
     size = max(1, min(m, AT_ONCE // (n * width)))

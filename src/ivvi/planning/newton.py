@@ -13,7 +13,7 @@ import numpy as np
 
 from ivvi.features.blocks import Array
 
-Function = Callable[[Array], Array]
+Objective = Callable[[Array], Array]
 STEPS = 25
 TOLERANCE = 1e-6
 """Most steps, and the move, in units of the box, below which a row rests."""
@@ -34,9 +34,9 @@ class _Cost:
         (n, L, d).
     """
 
-    value: Function
-    residuals: Function | None
-    hessian: Function | None
+    value: Objective
+    residuals: Objective | None
+    hessian: Objective | None
     low: Array
     scale: Array
     shape: tuple[int, ...]
@@ -64,7 +64,7 @@ class _Cost:
         return slope(u), _jacobian(slope, u)
 
 
-def _jacobian(function: Function, u: Array) -> Array:
+def _jacobian(function: Objective, u: Array) -> Array:
     """Return derivatives of each row, (n, m, D): the rows are separate, so one pass per column."""
 
     def along(e: Array) -> Array:
@@ -74,13 +74,13 @@ def _jacobian(function: Function, u: Array) -> Array:
 
 
 def maximise(
-    value: Function,
+    value: Objective,
     start: Array,
     low: np.ndarray,
     high: np.ndarray,
     *,
-    residuals: Function | None = None,
-    hessian: Function | None = None,
+    residuals: Objective | None = None,
+    hessian: Objective | None = None,
     steps: int = STEPS,
 ) -> tuple[Array, Array]:
     """Maximise `value`, (n, L, d) to (n,), row by row over low <= u <= high, (d,).

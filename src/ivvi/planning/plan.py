@@ -17,7 +17,7 @@ from ivvi.planning.auto import Contest
 from ivvi.planning.comparison import Comparison, Trials
 from ivvi.planning.policy import Policy
 from ivvi.planning.problem import Rule
-from ivvi.planning.steps_done import Progress, telling
+from ivvi.planning.steps_done import StepProgress, telling
 
 PLANNERS: dict[str, type[Any]] = {
     "auto": Auto,
@@ -65,7 +65,7 @@ def plan(  # noqa: PLR0913
     instrument: Mapping[str, Any] | None = None,
     compare: bool = True,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: StepProgress | None = None,
 ) -> Policy:
     """Plan in estimated dynamics.
 

@@ -1,4 +1,4 @@
-"""Who is told of the steps of a plan: `plan` says it once, and the loops of planners tell."""
+"""Report planners' progress to one callback: `plan` sets it, and the loops of planners call it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-Progress = Callable[[int], object]
+StepProgress = Callable[[int], object]
 
-_told: ContextVar[Progress | None] = ContextVar("told", default=None)
+_told: ContextVar[StepProgress | None] = ContextVar("told", default=None)
 
 
 @contextmanager
-def telling(progress: Progress | None) -> Iterator[None]:
+def telling(progress: StepProgress | None) -> Iterator[None]:
     """Call `progress` with the number of steps that planners have just done, inside the block."""
     before = _told.set(progress)
     try:

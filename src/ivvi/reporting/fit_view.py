@@ -10,12 +10,11 @@ import numpy as np
 
 from ivvi.diagnostics.first_stage import partial_out
 from ivvi.dynamics.model import Dynamics
+from ivvi.features.design import Floats
 from ivvi.fitting import Fit
 from ivvi.fitting.inference import half_widths
 from ivvi.logs import Batch
 from ivvi.moments import Moments
-
-Floats = np.ndarray
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ivvi.features.blocks import Array
 
-Numbers = tuple[float, ...]
+Coordinates = tuple[float, ...]
 
 
 class Reward(Protocol):
@@ -38,9 +38,9 @@ class Quadratic:
     """
 
     kind: ClassVar[str] = "quadratic"
-    weight: Numbers = (1.0,)
-    target: Numbers = (0.0,)
-    action_weight: Numbers = (0.0,)
+    weight: Coordinates = (1.0,)
+    target: Coordinates = (0.0,)
+    action_weight: Coordinates = (0.0,)
 
     def __call__(self, x: Array, a: Array, x_next: Array, h: Array) -> Array:
         """-weight . (x - target)^2 - action_weight . a^2."""
@@ -53,8 +53,8 @@ class Linear:
     """constant + state . x + action . a."""
 
     kind: ClassVar[str] = "linear"
-    state: Numbers = (0.0,)
-    action: Numbers = (0.0,)
+    state: Coordinates = (0.0,)
+    action: Coordinates = (0.0,)
     constant: float = 0.0
 
     def __call__(self, x: Array, a: Array, x_next: Array, h: Array) -> Array:
@@ -68,7 +68,7 @@ class RatingReward:
     """sum_i clip(weights_i . x, low, high): the paper's reward of a recommender (section 5.3)."""
 
     kind: ClassVar[str] = "ratings"
-    weights: tuple[Numbers, ...] = ()
+    weights: tuple[Coordinates, ...] = ()
     low: float = 0.0
     high: float = 5.0
 

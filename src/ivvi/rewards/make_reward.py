@@ -13,11 +13,11 @@ from typing import Any
 from ivvi._io.serialization import unpack_fields
 from ivvi.errors import FileError, InputError, hint, nearest
 from ivvi.features.custom_block import import_saved
-from ivvi.rewards.builtin import Learned, Linear, Numbers, Quadratic, RatingReward, Reward
+from ivvi.rewards.builtin import Coordinates, Learned, Linear, Quadratic, RatingReward, Reward
 from ivvi.rewards.next_state_rewards import SeenReward, seen_reward
 from ivvi.rewards.user_functions import Function
 
-Names = tuple[str, ...]
+StateNames = tuple[str, ...]
 WORDS = ("quadratic", "linear", "learned")
 OF_ACTIONS = ("action_weight", "action")
 """Settings with one number per action; the others have one per state."""
@@ -78,7 +78,7 @@ def _parse_for(word: str, model: Any) -> Reward:
     return parse_reward(word, tuple(model.state), tuple(model.action))
 
 
-def parse_reward(word: str, state: Names = (), action: Names = ()) -> Reward:
+def parse_reward(word: str, state: StateNames = (), action: StateNames = ()) -> Reward:
     """Read ``quadratic:weight=0.05,target=0``, ``linear:state=1;2,action=0``, ``learned``,
     ``module:function``; several numbers are separated by semicolons, in the order of the columns
     `state` and `action`, or each after the name of its column: the others are 0.
@@ -117,7 +117,7 @@ def parse_reward(word: str, state: Names = (), action: Names = ()) -> Reward:
     return KINDS[kind](**settings)  # type: ignore[no-any-return]
 
 
-def _read_numbers(values: str, columns: Names, label: str) -> Numbers:
+def _read_numbers(values: str, columns: StateNames, label: str) -> Coordinates:
     """Read ``0.05``, ``1;0``, or ``glucose:1``: numbers of the named columns, 0 for the others."""
     pairs = [part.rpartition(":") for part in values.split(";")]
     named = [column.strip() for column, colon, _ in pairs if colon]
@@ -176,7 +176,7 @@ def _of_predicted(reward: Quadratic | Linear, model: Any) -> Quadratic | Linear:
     if not carried:
         return reward
     predicted = [name for name in model.state if name not in carried]
-    wider: dict[str, Numbers] = {}
+    wider: dict[str, Coordinates] = {}
     for name in ("weight", "target") if isinstance(reward, Quadratic) else ("state",):
         numbers = getattr(reward, name)
         if len(numbers) in (1, len(predicted)):

@@ -28,7 +28,7 @@ from ivvi.features.custom_block import import_function, import_path
 CONTEXT, INSTRUMENT = "context", "instrument"
 NODES = 16
 """Number of instrument draws that represent those of the log."""
-Rows = tuple[tuple[float, ...], ...]
+FloatRows = tuple[tuple[float, ...], ...]
 
 
 class NamedColumns:
@@ -86,7 +86,7 @@ class Function:
     given: tuple[float, ...] | None = None
     context: tuple[tuple[str, int], ...] = ()
     instrument: tuple[str, ...] = ()
-    nodes: Rows = ()
+    nodes: FloatRows = ()
     shares: tuple[float, ...] = ()
 
     @classmethod

@@ -27,11 +27,11 @@ FEWEST_BLOCKS = 8
 TOGETHER = 2.0
 """A combination is named if it is this many times further from zero than any score alone."""
 NO_PAIRS = "no episode has two consecutive steps"
-Names = dict[str, tuple[str, ...]]
+NamesByRole = dict[str, tuple[str, ...]]
 """Names of the states (x), actions (a), instruments (z), outputs (y), features (phi); episode."""
 
 
-def balance(scores: Scores, names: Names, level: float) -> Check:
+def balance(scores: Scores, names: NamesByRole, level: float) -> Check:
     """Is the instrument predicted by earlier states, actions and residuals?
 
     Of z_t and h = (x_t-1, a_t-1, e_t-1), given the state's features now and z_t-1. A
@@ -64,7 +64,7 @@ def balance(scores: Scores, names: Names, level: float) -> Check:
     return _associated("balance on the past", sums, moved, earlier, null, advice, level)
 
 
-def placebo(scores: Scores, names: Names, level: float) -> Check:
+def placebo(scores: Scores, names: NamesByRole, level: float) -> Check:
     """Does the instrument move with a state that was there before it was drawn?
 
     The reduced form of x_t on z_t given phi and z of the step before.
@@ -88,7 +88,7 @@ def placebo(scores: Scores, names: Names, level: float) -> Check:
     return _associated(name, sums, moved, states, null, advice, level)
 
 
-def serial_z(scores: Scores, names: Names, level: float) -> Check:
+def serial_z(scores: Scores, names: NamesByRole, level: float) -> Check:
     """Is the instrument correlated with its own last value, given the state?"""
     m, v = scores.moments, scores.moments.vector
     name = "serial dependence of z"
@@ -103,7 +103,7 @@ def serial_z(scores: Scores, names: Names, level: float) -> Check:
     return _serial(name, sums, names["z"], null, advice, level)
 
 
-def serial_residuals(scores: Scores, names: Names, level: float) -> Check:
+def serial_residuals(scores: Scores, names: NamesByRole, level: float) -> Check:
     """Is the residual correlated with the one before it?
 
     W was estimated from the same rows, and phi_t depends on e_t-1 (Durbin's problem), so
@@ -123,7 +123,7 @@ def serial_residuals(scores: Scores, names: Names, level: float) -> Check:
     return _serial(name, sums, names["y"], null, lasting_advice(scores, names), level)
 
 
-def lasting_advice(scores: Scores, names: Names) -> str:
+def lasting_advice(scores: Scores, names: NamesByRole) -> str:
     """Say what to do about errors that last: fading ones, or a difference between episodes."""
     if not scores.unit_effect:
         return (
@@ -144,7 +144,7 @@ def lasting_advice(scores: Scores, names: Names) -> str:
     )
 
 
-def stability(scores: Scores, names: Names, level: float, *, lasting: bool) -> list[Check]:
+def stability(scores: Scores, names: NamesByRole, level: float, *, lasting: bool) -> list[Check]:
     """Is W the same early and late in an episode, in early and late episodes, all the time?
 
     Chow's comparison of halves in score form, one joint test of W for each output; and the
@@ -186,7 +186,7 @@ def stability(scores: Scores, names: Names, level: float, *, lasting: bool) -> l
     return checks
 
 
-def calendar_stability(scores: Scores, names: Names, level: float) -> list[Check]:
+def calendar_stability(scores: Scores, names: NamesByRole, level: float) -> list[Check]:
     """Is W the same before and after each of some dates, whatever the order of the log?
 
     Chow's comparison at each cut of calendar time, for each output; and the CUSUM of the
@@ -310,7 +310,7 @@ def _diagonal(products: Floats) -> Floats:
     return diagonal
 
 
-CHECKS: tuple[Callable[[Scores, Names, float], Check], ...] = (
+CHECKS: tuple[Callable[[Scores, NamesByRole, float], Check], ...] = (
     balance,
     placebo,
     serial_z,

@@ -14,11 +14,11 @@ import numpy as np
 
 from ivvi.estimators.estimate import RANK_TOLERANCE
 from ivvi.sequence.check_result import Check
-from ivvi.sequence.lag_tests import NO_PAIRS, Names, joint, lasting_advice, without
+from ivvi.sequence.lag_tests import NO_PAIRS, NamesByRole, joint, lasting_advice, without
 from ivvi.sequence.lagged_moments import Scores, inverse
 
 
-def past_rows(scores: Scores, names: Names, level: float) -> Check:
+def past_rows(scores: Scores, names: NamesByRole, level: float) -> Check:
     """Does the residual depend on the state and the action of the row before?
 
     Of e_t and (x_t-1, a_t-1), given psi_t: zero where the state is all that lasts.
@@ -37,7 +37,7 @@ def past_rows(scores: Scores, names: Names, level: float) -> Check:
     return joint(name, groups, named, null, lasting_advice(scores, names), level)
 
 
-def varying_effects(scores: Scores, names: Names, level: float, *, coded: bool) -> Check:
+def varying_effects(scores: Scores, names: NamesByRole, level: float, *, coded: bool) -> Check:
     """Does the effect of an action vary with the state? Then x z is related to the residual."""
     m, v = scores.moments, scores.moments.vector
     name = "effects that vary"

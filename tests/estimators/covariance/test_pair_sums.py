@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ivvi.estimators.covariance.meat import Group, PairSums, members, products, worth_pairing
+from ivvi.estimators.covariance.meat import PairSums, RowGroup, members, products, worth_pairing
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ from ivvi.estimators.covariance.meat import Group, PairSums, members, products, 
     [[slice(0, 3)], [slice(1, 2), slice(4, 5)], [[3, 0, 1], [4, 0, 1]], [slice(0, 5), [2, 4]]],
     ids=["together", "each for itself", "overlapping", "one inside another"],
 )
-def test_sums_by_pairs_are_the_squares_of_the_scores(groups: list[Group]) -> None:
+def test_sums_by_pairs_are_the_squares_of_the_scores(groups: list[RowGroup]) -> None:
     rng = np.random.default_rng(5)
     E, white = rng.normal(size=(5, 40)), rng.normal(size=(3, 40))
     pairs = PairSums(groups, 3)

@@ -31,7 +31,7 @@ from ivvi.moments.welford import Ints, run_products, run_starts
 
 Renumber = Callable[[Ints], Ints]
 """Turns the codes of a stretch of the log into those of the whole."""
-Group = slice | list[int]
+RowGroup = slice | list[int]
 """Which of the residuals are squared together."""
 
 
@@ -73,7 +73,7 @@ class Meat(Protocol):
 class RowMeat:
     """Every row for itself: White's sum, directly or, where that is less work, by `PairSums`."""
 
-    def __init__(self, groups: Sequence[Group]) -> None:
+    def __init__(self, groups: Sequence[RowGroup]) -> None:
         self._groups, self._sums = groups, [np.zeros((1, 1))] * len(groups)
         self._pairs: PairSums | None = None
         self._began = False
@@ -149,7 +149,7 @@ class ClusterMeat:
     begin in the middle of it; otherwise one sum is held for each cluster.
     """
 
-    def __init__(self, groups: Sequence[Group], *, ordered: bool, inside: bool = False) -> None:
+    def __init__(self, groups: Sequence[RowGroup], *, ordered: bool, inside: bool = False) -> None:
         self._groups, self._ordered, self._inside = groups, ordered, inside
         self._first: tuple[int, list[Floats]] | None = None
         self._sums = [np.zeros((1, 1))] * len(groups)
@@ -278,7 +278,7 @@ class HacPart:
 class HacMeat:
     """Rows of an episode that depend on those just before them, `codes` (n, 2) being equal."""
 
-    def __init__(self, groups: Sequence[Group], weights: Floats) -> None:
+    def __init__(self, groups: Sequence[RowGroup], weights: Floats) -> None:
         self._groups, self._weights, self._lags = groups, weights, len(weights) - 1
         self._sums = [np.zeros((1, 1))] * len(groups)
         self._head: Edge | None = None
@@ -347,12 +347,12 @@ def kernel_weights(kernel: str, bandwidth: int) -> Floats:
     return np.where(u <= 0.5, 1 - 6 * u**2 + 6 * u**3, 2 * (1 - u) ** 3)
 
 
-def members(group: Group) -> list[int]:
+def members(group: RowGroup) -> list[int]:
     """Return the residuals of a group."""
     return list(range(group.start or 0, group.stop)) if isinstance(group, slice) else group
 
 
-def worth_pairing(groups: Sequence[Group], rank: int) -> bool:
+def worth_pairing(groups: Sequence[RowGroup], rank: int) -> bool:
     """Whether it pays to form the pairs of `rank` coordinates for these pairs of residuals.
 
     Timed for 1 to 40 residuals and 1 to 100 coordinates.
@@ -363,7 +363,7 @@ def worth_pairing(groups: Sequence[Group], rank: int) -> bool:
 class PairSums:
     """Adds rows to the sums of all pairs that the groups need."""
 
-    def __init__(self, groups: Sequence[Group], rank: int) -> None:
+    def __init__(self, groups: Sequence[RowGroup], rank: int) -> None:
         together: dict[int, set[int]] = {}
         for one in map(members, groups):
             for a in one:

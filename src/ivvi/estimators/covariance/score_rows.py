@@ -12,10 +12,10 @@ import numpy as np
 from ivvi.estimators.covariance.clusters import Codes, combined_ways
 from ivvi.estimators.covariance.meat import (
     ClusterMeat,
-    Group,
     HacMeat,
     Meat,
     Piece,
+    RowGroup,
     RowMeat,
     Runs,
     SquareMeat,
@@ -65,7 +65,7 @@ class Score:
         return (tuple(range(count)),) if self.joint else tuple((i,) for i in range(count))
 
     @property
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[RowGroup, ...]:
         """The same as indices; without a copy where they follow each other."""
         return tuple(
             slice(one[0], one[-1] + 1) if one == tuple(range(one[0], one[-1] + 1)) else list(one)
@@ -221,7 +221,12 @@ def _meats(
 
 
 def meats_of(
-    groups: Sequence[Group], errors: Resolved, ordered: bool, roles: Roles, *, inside: bool = False
+    groups: Sequence[RowGroup],
+    errors: Resolved,
+    ordered: bool,
+    roles: Roles,
+    *,
+    inside: bool = False,
 ) -> list[Any]:
     """Return what the choice of standard errors adds up: one sum for each combined cluster.
 
