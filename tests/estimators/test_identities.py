@@ -79,7 +79,9 @@ def test_whitened_features_are_orthonormal(solved, moments_of, shape, collinear)
     space = whiten(m)
     offset = m.mean - space.shift
     second = m.scatter / m.weight + np.outer(offset, offset)
-    assert_close(space.T.T @ second @ space.T, np.eye(1 + p.x.shape[1] + p.z.shape[1]))
+    assert_close(
+        space.to_white.T @ second @ space.to_white, np.eye(1 + p.x.shape[1] + p.z.shape[1])
+    )
 
 
 @given(shape=shapes())

@@ -36,7 +36,7 @@ def test_taking_the_direct_effect_away_from_the_rows_gives_w_of_t(
     for block, argument, at in design.pieces:
         values = block(x, a if argument == "action" else z)
         rows[:, at : at + values.shape[1]] = values
-    psi = (rows - space.shift) @ space.T
+    psi = (rows - space.shift) @ space.to_white
     np.testing.assert_allclose(psi.T @ psi / len(x), np.eye(found.rank), atol=1e-8)
     cleaned = y - t * (psi @ G.T) * found.noise
     expected = Exact().solve(moments_of(x, a, z, cleaned, features=features)).W

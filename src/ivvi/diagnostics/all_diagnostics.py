@@ -24,7 +24,7 @@ from ivvi.estimators import Exact
 from ivvi.estimators.covariance.scores import Scored
 from ivvi.moments import Moments
 
-T = TypeVar("T")
+Answer = TypeVar("Answer")
 REFUTED, MATTERS = 1e-3, 0.01
 """Instruments contradict each other where over-identification is rejected at this level and so much
 of what they explain of an output bypasses the actions: about a tenth of the effect."""
@@ -222,7 +222,7 @@ class _Panel:
             self.reasons[name] = self.general or reason
         return tests
 
-    def _try(self, name: str, find: Callable[..., T], *arguments: Any) -> T | None:
+    def _try(self, name: str, find: Callable[..., Answer], *arguments: Any) -> Answer | None:
         try:
             return find(*arguments)
         except DataError as error:

@@ -68,12 +68,12 @@ def augment(moments: Moments) -> Augmented | None:
     if size[-1] < RANK_TOLERANCE or freedom <= 0:
         return None
     to_new = right.T / size / scale[:, None]
-    T = parts.space.residual_map(moments, parts.select).T
+    maps = parts.space.residual_map(moments, parts.select).T
     if moments.design.constant is not None:
-        T[moments.design.constant] = 0.0  # the residuals have mean zero
-    slopes = phi.T[:, phi.rank - len(inside) :]
-    space = Whitened(phi.shift, (T - slopes @ inside) @ to_new, new, 0)
-    both = Whitened(phi.shift, np.hstack([phi.T, space.T]), phi.basis, phi.rank)
+        maps[moments.design.constant] = 0.0  # the residuals have mean zero
+    slopes = phi.to_white[:, phi.rank - len(inside) :]
+    space = Whitened(phi.shift, (maps - slopes @ inside) @ to_new, new, 0)
+    both = Whitened(phi.shift, np.hstack([phi.to_white, space.to_white]), phi.basis, phi.rank)
     outputs = np.eye(moments.design.width)[list(moments.design.y_columns)]
     gamma = rows.Y.T @ new
     left = rows.Y - phi.basis @ (phi.basis.T @ rows.Y) - new @ gamma.T

@@ -65,7 +65,9 @@ def reduced_form_score(moments: Moments, errors: Resolved) -> Score | None:
     R = space.residual_map(moments, _outputs(moments))
     if errors.kind != "robust":
         return Score(R, space)
-    return Score(R, replace(space, T=space.T @ space.of_psi(moments.design).T), diagonal=True)
+    return Score(
+        R, replace(space, to_white=space.to_white @ space.of_psi(moments.design).T), diagonal=True
+    )
 
 
 def reduced_form(moments: Moments, errors: Resolved, scored: Scored | None) -> ReducedForm | None:

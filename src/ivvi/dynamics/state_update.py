@@ -123,11 +123,11 @@ class StateUpdate:
             + self._constant()
         )
 
-    def affine(self, c: Array, F: Array, B: Array) -> tuple[Array, Array, Array]:
-        """Return c, F, B of the whole state for those of the predicted columns."""
+    def affine(self, c: Array, F_x: Array, F_a: Array) -> tuple[Array, Array, Array]:
+        """Return c, F_x, F_a of the whole state for those of the predicted columns."""
         put, copies = self._place(range(self.predicted)), self._copies()
         of_x, of_a = copies[: self.width].T, copies[self.width :].T
-        return c @ put + self._constant(), put.T @ F + of_x, put.T @ B + of_a
+        return c @ put + self._constant(), put.T @ F_x + of_x, put.T @ F_a + of_a
 
     def noise(self, covariance: Array) -> Array:
         """Return the covariance of x' (..., d_x, d_x) for that of the outputs (..., d_y, d_y).
@@ -168,17 +168,17 @@ class StateUpdate:
 def affine_part(
     phi: FeatureMap, W: Array, update: StateUpdate, d_x: int
 ) -> tuple[Array, Array, Array]:
-    """Return c (d_x,), F (d_x, d_x), B (d_x, d_a) of x' = c + F x + B a.
+    """Return c (d_x,), F_x (d_x, d_x), F_a (d_x, d_a) of x' = c + F_x x + F_a a.
 
     `phi` holds nothing but a constant, states and actions; W (d_y, d_phi) are its weights.
     """
     d_next = update.predicted
-    widths = {"c": 1, "F": d_x, "B": update.actions}
+    widths = {"c": 1, "x": d_x, "a": update.actions}
     parts: dict[str, Array] = {name: np.zeros((d_next, width)) for name, width in widths.items()}
     column = 0
     for block in phi.blocks:
-        name = "c" if isinstance(block, Constant) else "F" if block.of == "state" else "B"
+        name = "c" if isinstance(block, Constant) else "x" if block.of == "state" else "a"
         parts[name] = parts[name] + W[:d_next, column : column + widths[name]]
         column += widths[name]
-    affine = parts["c"][:, 0], parts["F"], parts["B"]
+    affine = parts["c"][:, 0], parts["x"], parts["a"]
     return affine if update.is_plain else update.affine(*affine)

@@ -211,14 +211,14 @@ class Rows:
     def of(cls, moments: Moments, *, centred: bool = True) -> Rows:
         """Split the compressed rows; `centred` off keeps the constant and the means."""
         design = moments.design
-        R = compress(moments)
+        root = compress(moments)
         constant = design.constant if centred else None
         if constant is None:
-            R = np.vstack([moments.mean, R])
+            root = np.vstack([moments.mean, root])
         phi, psi = np.array(design.phi_columns), np.array(design.psi_columns)
         phi_kept, psi_kept = np.flatnonzero(phi != constant), np.flatnonzero(psi != constant)
-        Phi, Psi = R[:, phi[phi_kept]], R[:, psi[psi_kept]]
-        return cls(Phi, Psi, R[:, list(design.y_columns)], phi_kept, psi_kept)
+        Phi, Psi = root[:, phi[phi_kept]], root[:, psi[psi_kept]]
+        return cls(Phi, Psi, root[:, list(design.y_columns)], phi_kept, psi_kept)
 
 
 def solve_rows(moments: Moments, rows: Rows, basis: Floats, *, ridge: float = 0.0) -> Estimate:

@@ -108,7 +108,7 @@ def _without_alone(moments: Moments, log: Log) -> tuple[Floats, Moments]:
     while True:
         space, at, alone = whiten(moments), 0, np.zeros_like(kept)
         for v, weight in _rows(moments, log):
-            leverage = _leverage((v - space.shift) @ space.T, weight, moments.weight)
+            leverage = _leverage((v - space.shift) @ space.to_white, weight, moments.weight)
             alone[at : at + len(v)] = leverage > ALONE
             at += len(v)
         alone &= kept
@@ -167,7 +167,7 @@ class _Jackknife:
             v, weight = v[use], weight[use]
             if not len(v):
                 continue
-            psi = (v - space.shift) @ space.T
+            psi = (v - space.shift) @ space.to_white
             h = _leverage(psi, weight, moments.weight)
             low = _leverage(psi[:, :e], weight, moments.weight)
             explained = psi[:, e:] @ Pi[:, e:].T

@@ -2,7 +2,7 @@
 
 Inference is about products of residuals and instruments. In the coordinates
 
-    psi~ = (v - shift) T,   E[psi~ psi~^T] = I
+    psi~ = (v - shift) to_white,   E[psi~ psi~^T] = I
 
 those products keep their digits whatever the units and means of the columns, collinear
 columns drop out, and what the excluded instruments add is a block of its own.
@@ -25,9 +25,9 @@ class Whitened:
 
     Attributes
     ----------
-    shift, T
-        psi~ = (v - shift) T, with v (p,) and T (p, r). The constant, when phi and psi share
-        it, is the first coordinate, and the others are centred.
+    shift, to_white
+        psi~ = (v - shift) to_white, with v (p,) and to_white (p, r). The constant, when phi and
+        psi share it, is the first coordinate, and the others are centred.
     basis
         psi~ of the compressed rows (`Rows`) without the constant, (m, r) or (m, r - 1).
     exogenous
@@ -35,25 +35,27 @@ class Whitened:
     """
 
     shift: Floats
-    T: Floats
+    to_white: Floats
     basis: Floats
     exogenous: int
 
     @property
     def rank(self) -> int:
         """Number of coordinates, the constant's included."""
-        return int(self.T.shape[1])
+        return int(self.to_white.shape[1])
 
     def means(self, moments: Moments, R: Floats) -> Floats:
         """Return E[(R v) psi~^T], (d, r), for a map R (d, p) of the rows v."""
         offset = moments.mean - self.shift
         second = moments.scatter / moments.weight + np.outer(offset, offset)
-        means: Floats = R @ second @ self.T + np.outer(R @ self.shift, offset @ self.T)
+        means: Floats = R @ second @ self.to_white + np.outer(
+            R @ self.shift, offset @ self.to_white
+        )
         return means
 
     def residual_map(self, moments: Moments, R: Floats) -> Floats:
         """Return the map of v to what the regression of R v on psi~ leaves, (d, p)."""
-        fitted = self.means(moments, R) @ self.T.T
+        fitted = self.means(moments, R) @ self.to_white.T
         rest: Floats = R - fitted
         if moments.design.constant is not None:
             rest[:, moments.design.constant] += fitted @ self.shift
@@ -62,9 +64,9 @@ class Whitened:
     def of_psi(self, design: Design) -> Floats:
         """Return M (d_psi, r) with psi~ = psi M: the constant, if there is one, holds the shift."""
         psi = list(design.psi_columns)
-        M: Floats = self.T[psi].copy()
+        M: Floats = self.to_white[psi].copy()
         if design.constant is not None:
-            M[psi.index(design.constant)] -= self.shift @ self.T
+            M[psi.index(design.constant)] -= self.shift @ self.to_white
         return M
 
     @property
@@ -75,8 +77,8 @@ class Whitened:
     @property
     def excluded(self) -> Whitened:
         """What the excluded instruments add."""
-        T, basis = self.T[:, self.exogenous :], self.basis[:, self._slopes :]
-        return Whitened(self.shift, T, basis, 0)
+        to_white, basis = self.to_white[:, self.exogenous :], self.basis[:, self._slopes :]
+        return Whitened(self.shift, to_white, basis, 0)
 
     @property
     def _slopes(self) -> int:
@@ -104,13 +106,13 @@ def whiten(moments: Moments, of: str = "psi") -> Whitened:
     back = combine @ back
     constant = design.constant
     ahead = int(constant is not None)
-    T = np.zeros((design.width, basis.shape[1] + ahead))
-    T[columns[order], ahead:] = back
+    to_white = np.zeros((design.width, basis.shape[1] + ahead))
+    to_white[columns[order], ahead:] = back
     shift = np.zeros(design.width)
     if constant is not None:
         shift = moments.mean.copy()
-        shift[constant], T[constant, 0] = 0.0, 1.0
-    return Whitened(shift, T, basis, first + ahead)
+        shift[constant], to_white[constant, 0] = 0.0, 1.0
+    return Whitened(shift, to_white, basis, first + ahead)
 
 
 @remembered
@@ -143,7 +145,7 @@ def orthonormal(V: Floats) -> Floats:
 
 
 def _orthonormal(V: Floats, first: int) -> tuple[Floats, Floats, int]:
-    """Return an orthonormal basis Q = V T of the columns of V, T, and the rank of the `first`.
+    """Return an orthonormal basis V `to_white` of V's columns, `to_white`, and the rank of `first`.
 
     The first columns of Q span the first columns of V. Columns are brought to one scale,
     so that the rank does not depend on units.
@@ -159,11 +161,11 @@ def _orthonormal(V: Floats, first: int) -> tuple[Floats, Floats, int]:
     inside = Q1.T @ V[:, first:]
     rest = V[:, first:] - Q1 @ inside
     Q2, T2 = _principal(rest)
-    T = np.zeros((V.shape[1], Q1.shape[1] + Q2.shape[1]))
-    T[:first, : Q1.shape[1]] = T1
-    T[:first, Q1.shape[1] :] = -T1 @ inside @ T2
-    T[first:, Q1.shape[1] :] = T2
-    return np.hstack([Q1, Q2]), T / scale[:, None], Q1.shape[1]
+    to_white = np.zeros((V.shape[1], Q1.shape[1] + Q2.shape[1]))
+    to_white[:first, : Q1.shape[1]] = T1
+    to_white[:first, Q1.shape[1] :] = -T1 @ inside @ T2
+    to_white[first:, Q1.shape[1] :] = T2
+    return np.hstack([Q1, Q2]), to_white / scale[:, None], Q1.shape[1]
 
 
 def _unit(V: Floats) -> Floats:

@@ -22,7 +22,7 @@ from ivvi.features.splines import DEGREE, spline_columns
 
 Array = Any
 """A NumPy or JAX array."""
-B = TypeVar("B", bound="Block")
+AnyBlock = TypeVar("AnyBlock", bound="Block")
 
 
 class Block(Protocol):
@@ -46,7 +46,7 @@ class Block(Protocol):
         """Name the columns."""
         ...
 
-    def fitted(self: B, x: Array, u: Array) -> B:
+    def fitted(self: AnyBlock, x: Array, u: Array) -> AnyBlock:
         """Return the block with its data-dependent settings filled in."""
         ...
 

@@ -93,11 +93,11 @@ def rotation(grid: tuple[float, ...]) -> tuple[Floats, Floats]:
     knots = np.asarray(grid)
     width = np.diff(knots)
     points = (knots[:-1] + np.outer((NODES + 1) / 2, width)).T.ravel()
-    B = bases(points[:, None], grid, DEGREE)
+    at_points = bases(points[:, None], grid, DEGREE)
     mass = np.tile(SHARES / 2, len(width)) / len(width)
     curvature = second_derivatives(points, grid)
     along = np.tile(SHARES / 2, len(width)) * np.repeat(width, len(NODES))
-    gram, rough = (B.T * mass) @ B, (curvature.T * along) @ curvature
+    gram, rough = (at_points.T * mass) @ at_points, (curvature.T * along) @ curvature
     values, vectors = np.linalg.eigh(gram)
     root = vectors / np.sqrt(values)
     roughness, axes = np.linalg.eigh(root.T @ rough @ root)

@@ -157,10 +157,10 @@ def cross_fitted(
     from scipy.optimize import nnls
 
     mean = np.average(y, weights=weight)
-    F = np.column_stack(predicted) - mean
+    predictions = np.column_stack(predicted) - mean
     root = np.ones(len(y)) if weight is None else np.sqrt(weight)
-    shares: Floats = nnls(F * root[:, None], (y - mean) * root)[0]
-    return np.asarray(mean + F @ shares)
+    shares: Floats = nnls(predictions * root[:, None], (y - mean) * root)[0]
+    return np.asarray(mean + predictions @ shares)
 
 
 def _predicted(

@@ -214,7 +214,7 @@ def _moved(moments: Moments, estimate: Estimate, lagged: list[int]) -> Floats:
     """Return G, how W moves with b: (d_y, d_phi, states)."""
     space = whiten(moments, estimate.instruments)
     S = moments.scatter[np.ix_(lagged, lagged)] / moments.weight
-    G = estimate.influence @ (space.T[lagged].T @ S)
+    G = estimate.influence @ (space.to_white[lagged].T @ S)
     return np.broadcast_to(G, (len(estimate.W), *G.shape[-2:]))
 
 

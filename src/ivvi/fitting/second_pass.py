@@ -72,8 +72,8 @@ def _embedded(score: Score, at: list[int], width: int) -> Score:
     space = score.space
     R, T = np.zeros((len(score.R), width)), np.zeros((width, space.rank))
     shift = np.zeros(width)
-    R[:, at], T[at], shift[at] = score.R, space.T, space.shift
-    return replace(score, R=R, space=replace(space, T=T, shift=shift))
+    R[:, at], T[at], shift[at] = score.R, space.to_white, space.shift
+    return replace(score, R=R, space=replace(space, to_white=T, shift=shift))
 
 
 def _diagnostic_scores(

@@ -158,25 +158,25 @@ class _LeaveOutRows:
 
     def adjusted(self, group: Ints, z: Floats) -> Floats:
         """Return the leave-one-out means z (n, m) of a group less what brings the row back."""
-        w, main, R = self.weight, *self._controls()
+        w, main, rest = self.weight, *self._controls()
         pair = _crossed(group, self.unit)
         mass = np.bincount(main, w)[main]
-        Q = _inverse((R.T * w) @ R)
-        A = _within(self.actions, main, w)
-        A = np.asarray(A - R @ (Q @ ((R.T * w) @ A)))
+        gram_inverse = _inverse((rest.T * w) @ rest)
+        acted = _within(self.actions, main, w)
+        acted = np.asarray(acted - rest @ (gram_inverse @ ((rest.T * w) @ acted)))
         others = np.bincount(group)[group] - np.bincount(pair)[pair]
         g: Floats = w / np.maximum(others, 1)
         inside, own = _crossed(main, group), _crossed(main, pair)
         with np.errstate(divide="ignore", invalid="ignore"):
             d = (np.bincount(inside, g)[inside] - np.bincount(own, g)[own]) / mass
             s = np.bincount(own, w)[own] / mass
-        returned: Floats = np.subtract(_sums(R, group, g), _sums(R, pair, g))
-        d = -(d + np.einsum("nk,nk->n", R @ Q, returned))
-        s = s + np.einsum("nk,nk->n", R @ Q, _sums(R, pair, w))
+        returned: Floats = np.subtract(_sums(rest, group, g), _sums(rest, pair, g))
+        d = -(d + np.einsum("nk,nk->n", rest @ gram_inverse, returned))
+        s = s + np.einsum("nk,nk->n", rest @ gram_inverse, _sums(rest, pair, w))
         usable = (w > 0) & (s < 1 - 1e-9)
         factor = np.where(usable, d / np.where(usable, 1 - s, 1.0), 0.0)
         counted: Floats = (w > 0).astype(np.float64)
-        adjusted: Floats = z - factor[:, None] * _sums(A, pair, counted)
+        adjusted: Floats = z - factor[:, None] * _sums(acted, pair, counted)
         return adjusted
 
     def _controls(self) -> tuple[Ints, Floats]:

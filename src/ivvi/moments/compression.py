@@ -17,18 +17,18 @@ from numpy.typing import NDArray
 from ivvi.features.design import Design, Floats
 from ivvi.moments.moments import Moments
 
-P = ParamSpec("P")
-T = TypeVar("T")
+Arguments = ParamSpec("Arguments")
+Returned = TypeVar("Returned")
 
 
 def remembered(
-    function: Callable[Concatenate[Moments, P], T],
-) -> Callable[Concatenate[Moments, P], T]:
+    function: Callable[Concatenate[Moments, Arguments], Returned],
+) -> Callable[Concatenate[Moments, Arguments], Returned]:
     """Compute a function of moments (and of words) once, as long as the moments live."""
-    results: WeakKeyDictionary[Moments, dict[Any, T]] = WeakKeyDictionary()
+    results: WeakKeyDictionary[Moments, dict[Any, Returned]] = WeakKeyDictionary()
 
     @wraps(function)
-    def once(moments: Moments, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def once(moments: Moments, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
         own, key = results.setdefault(moments, {}), (args, tuple(kwargs.items()))
         if key not in own:
             own[key] = function(moments, *args, **kwargs)
@@ -39,7 +39,7 @@ def remembered(
 
 @remembered
 def compress(moments: Moments) -> Floats:
-    """Return at most p rows R with R^T R = scatter / weight, (m, p).
+    """Return at most p rows with root^T root = scatter / weight, (m, p).
 
     They are a data set that no least-squares method can tell from the centred rows of v,
     so that estimators may use QR and SVD, whose errors grow with the condition number of
@@ -57,9 +57,9 @@ def compress(moments: Moments) -> Floats:
         values, vectors = np.linalg.eigh(correlation)
         keep = values > 0
         factor = np.sqrt(values[keep])[:, None] * vectors[:, keep].T
-    R = np.zeros((len(factor), len(spread)))
-    R[:, varies] = factor * scale
-    return R
+    root = np.zeros((len(factor), len(spread)))
+    root[:, varies] = factor * scale
+    return root
 
 
 def is_constant(moments: Moments) -> NDArray[np.bool_]:

@@ -62,11 +62,11 @@ class Support:
         return jnp.sum((v @ self.scale) ** 2, axis=-1) > self.limit
 
 
-def slopes_of(F: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Regress y (m, d) on features F (m, p), whatever their units, (d, p)."""
-    scale = np.linalg.norm(F, axis=0)
+def slopes_of(basis: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Regress y (m, d) on features `basis` (m, p), whatever their units, (d, p)."""
+    scale = np.linalg.norm(basis, axis=0)
     scale[scale == 0] = 1.0
-    return np.asarray(np.linalg.lstsq(F / scale, y, rcond=1e-10)[0].T / scale)
+    return np.asarray(np.linalg.lstsq(basis / scale, y, rcond=1e-10)[0].T / scale)
 
 
 MOST_LEVELS = 12
@@ -157,17 +157,17 @@ class BehaviourPolicy(Compact):
             return None
         features = BehaviourFeatures.of(model, None if moments is None else moments.design)
         x, a, z = model.states, model.acted, model.instruments
-        F = features.f(x, x)
-        Psi, z = (F, np.zeros((len(x), 0))) if features.psi is None else (features.psi(x, z), z)
+        basis = features.f(x, x)
+        Psi, z = (basis, np.zeros((len(x), 0))) if features.psi is None else (features.psi(x, z), z)
         fitted = None if moments is None else coefficients(moments, features, model)
-        action_weights, instrument_weights = fitted or (slopes_of(Psi, a), slopes_of(F, z))
+        action_weights, instrument_weights = fitted or (slopes_of(Psi, a), slopes_of(basis, z))
         bounds = a.min(axis=0), a.max(axis=0)
         return cls(
             features,
             action_weights,
             instrument_weights,
             a - Psi @ action_weights.T,
-            z - F @ instrument_weights.T,
+            z - basis @ instrument_weights.T,
             *bounds,
             *_levels(a),
         )
@@ -206,10 +206,10 @@ class BehaviourPolicy(Compact):
 
     def psi(self, x: Array, row: Array) -> Array:
         """Return psi(x, z), (..., d_psi), with the instruments that rows of the log draw."""
-        F = self.features.f(x, x)
+        basis = self.features.f(x, x)
         if self.features.psi is None:
-            return F
-        z = jnp.einsum("...nf,...zf->...nz", F, jnp.asarray(self.instrument_weights))
+            return basis
+        z = jnp.einsum("...nf,...zf->...nz", basis, jnp.asarray(self.instrument_weights))
         return self.features.psi(x, z + jnp.asarray(self.zeta)[row])
 
     def _on_levels(self, a: Array, mean: Array, u: Array) -> Array:
@@ -245,11 +245,11 @@ def coefficients(
     places = {argument: at for block, argument, at in moments.design.pieces if block == RAW}
     if features.psi is None or not features.of_state or len(places) < 2:
         return None
-    R = np.vstack([moments.mean, compress(moments)])  # R^T R = E[v v^T]
+    root = np.vstack([moments.mean, compress(moments)])  # root^T root = E[v v^T]
     psi = np.array(moments.design.psi_columns)
-    a = R[:, places["action"] :][:, : len(model.action)]
-    z = R[:, places["instrument"] :][:, : model.instruments.shape[1]]
-    return slopes_of(R[:, psi], a), slopes_of(R[:, psi[list(features.of_state)]], z)
+    a = root[:, places["action"] :][:, : len(model.action)]
+    z = root[:, places["instrument"] :][:, : model.instruments.shape[1]]
+    return slopes_of(root[:, psi], a), slopes_of(root[:, psi[list(features.of_state)]], z)
 
 
 def _levels(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

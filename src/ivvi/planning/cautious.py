@@ -246,4 +246,4 @@ def directions(model: Dynamics, drawn: np.ndarray) -> np.ndarray:
     unsure = np.einsum("mij,ik,mkl->jl", off, noise, off)
     vectors = np.linalg.eigh(unsure)[1]
     projectors = [vectors[:, :r] @ vectors[:, :r].T for r in range(1, len(units) + 1)]
-    return np.array([units[:, None] * P / units for P in projectors])
+    return np.array([units[:, None] * projector / units for projector in projectors])

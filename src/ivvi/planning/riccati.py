@@ -51,10 +51,10 @@ def riccati_values(
 ) -> list[QuadraticValue] | None:
     """Return V_H = 0, V_H-1, .., V_1, or the fixed point alone; None when it has no such form.
 
-    With x' = c + F x + B a + e, r = -sum w (x - t)^2 + s . x - sum u a^2 + b . a and V(x') as
+    With x' = c + F_x x + F_a a + e, r = -sum w (x - t)^2 + s . x - sum u a^2 + b . a and V(x') as
     above,
 
-        a = -(U + g B^T P B)^+ (g B^T (P (c + F x) + p) - b / 2)
+        a = -(U + g F_a^T P F_a)^+ (g F_a^T (P (c + F_x x) + p) - b / 2)
 
     for a discount g. The values are those of the problem where the set of actions allows these
     actions on all of the problem's states, which is asked for unless `bounded` is False: then
@@ -78,23 +78,23 @@ def riccati_values(
 def _fixed_point(problem: Problem) -> QuadraticValue | None:
     """Return the value that a step back does not change, by the algebraic equation.
 
-    With g^1/2 F and g^1/2 B it is that of a regulator without a discount. None where it has no
+    With g^1/2 F_x and g^1/2 F_a it is that of a regulator without a discount. None where it has no
     solution, or where states that cost nothing grow: then its solution, which holds them down, is
     not the value.
     """
     from scipy.linalg import solve_discrete_are
 
-    c, F, B = problem.affine  # type: ignore[misc]
-    w, t, u, s, b = reward_coefficients(problem, *B.shape)
+    c, F_x, F_a = problem.affine  # type: ignore[misc]
+    w, t, u, s, b = reward_coefficients(problem, *F_a.shape)
     g = problem.discount
-    if not _detectable(g**0.5 * F, w):
+    if not _detectable(g**0.5 * F_x, w):
         return None
     try:
-        P = solve_discrete_are(g**0.5 * F, g**0.5 * B, np.diag(w), np.diag(u))
+        P = solve_discrete_are(g**0.5 * F_x, g**0.5 * F_a, np.diag(w), np.diag(u))
         gain = RiccatiStep.of(problem, QuadraticValue(P, 0 * t, 0.0)).gain
-        closed = F + B @ gain
+        closed = F_x + F_a @ gain
         own = -w * t - s / 2 - gain.T @ b / 2
-        p = np.linalg.solve(np.eye(len(F)) - g * closed.T, own + g * closed.T @ P @ c)
+        p = np.linalg.solve(np.eye(len(F_x)) - g * closed.T, own + g * closed.T @ P @ c)
     except (np.linalg.LinAlgError, ValueError):
         return None
     constant = RiccatiStep.of(problem, QuadraticValue(P, p, 0.0)).value.constant / (1 - g)
@@ -102,12 +102,12 @@ def _fixed_point(problem: Problem) -> QuadraticValue | None:
     return value if _distance(value, RiccatiStep.of(problem, value).value) <= SOLVED else None
 
 
-def _detectable(F: np.ndarray, w: np.ndarray) -> bool:
+def _detectable(F_x: np.ndarray, w: np.ndarray) -> bool:
     """Tell whether every direction that does not shrink is seen in states of positive weight."""
-    growing = [root for root in np.linalg.eigvals(F) if abs(root) >= 1]
+    growing = [root for root in np.linalg.eigvals(F_x) if abs(root) >= 1]
     cost = np.diag(w)
-    seen = (np.vstack([F - root * np.eye(len(F)), cost]) for root in growing)
-    return all(np.linalg.matrix_rank(rows) == len(F) for rows in seen)
+    seen = (np.vstack([F_x - root * np.eye(len(F_x)), cost]) for root in growing)
+    return all(np.linalg.matrix_rank(rows) == len(F_x) for rows in seen)
 
 
 def _iterated(problem: Problem) -> QuadraticValue | None:
@@ -134,16 +134,16 @@ class RiccatiStep:
     @classmethod
     def of(cls, problem: Problem, ahead: QuadraticValue) -> RiccatiStep:
         """Step back from the value of the next step."""
-        c, F, B = problem.affine  # type: ignore[misc]
-        d_x, d_a = B.shape
+        c, F_x, F_a = problem.affine  # type: ignore[misc]
+        d_x, d_a = F_a.shape
         w, t, u, s, b = reward_coefficients(problem, d_x, d_a)
         g, P, p = problem.discount, ahead.P, ahead.p
-        xp = B.__array_namespace__()
-        M = np.diag(u) + g * B.T @ P @ B
+        xp = F_a.__array_namespace__()
+        M = np.diag(u) + g * F_a.T @ P @ F_a
         inverse = xp.linalg.pinv(M, hermitian=True)
-        gain = -g * inverse @ B.T @ P @ F
-        shift = -inverse @ (g * B.T @ (P @ c + p) - b / 2)
-        closed, moved = F + B @ gain, c + B @ shift
+        gain = -g * inverse @ F_a.T @ P @ F_x
+        shift = -inverse @ (g * F_a.T @ (P @ c + p) - b / 2)
+        closed, moved = F_x + F_a @ gain, c + F_a @ shift
         P_new = np.diag(w) + (gain.T * u) @ gain + g * closed.T @ P @ closed
         p_new = -w * t - s / 2 + gain.T @ (u * shift - b / 2) + g * closed.T @ (P @ moved + p)
         later = ahead.constant - xp.sum(P * problem.model.next_cov)

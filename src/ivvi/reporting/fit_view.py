@@ -160,7 +160,7 @@ class FitView:
         V = np.ones((len(self.sample), design.width))
         V[:, design.varying] = design.rows(self.sample)
         space, k = parts.space, parts.space.exogenous
-        coordinates = (V - space.shift) @ space.T
+        coordinates = (V - space.shift) @ space.to_white
         slopes = space.means(moments, parts.select)
         predicted = coordinates[:, k:] @ slopes[:, k:].T
         actual = V @ parts.select.T - coordinates[:, :k] @ slopes[:, :k].T

@@ -21,14 +21,14 @@ REWARD_WEIGHT = 0.05
 
 
 def linear_world(dim: int = 5, setting: str = "I") -> World:
-    """Return x' = P x - Q a + e, a = clip(z + e + noise) in [-1, 1]^k (section 5.1).
+    """Return x' = F_x x + F_a a + e, a = clip(z + e + noise) in [-1, 1]^k (section 5.1).
 
     Sigma_z = 0.7, 1, 1.5 times I; Sigma_e = Sigma_a tridiagonal in I-III, Toeplitz in
     IV-VI; x_0 is all tens; 80 episodes of 1000 steps. Policies are evaluated with the
-    noise of settings I-III. W* = [0, P, -Q].
+    noise of settings I-III. W* = [0, F_x, F_a]; the paper writes P for F_x and -Q for F_a.
     """
     _check(dim, setting)
-    P, Q = tridiagonal(dim, 0.5, 0.2), tridiagonal(dim, 0.5, 0.1)
+    F_x, F_a = tridiagonal(dim, 0.5, 0.2), -tridiagonal(dim, 0.5, 0.1)
     usual = tridiagonal(dim, 1.0, 0.3)
     rho = TOEPLITZ.get(setting)
     cov_e, cov_a = (toeplitz(dim, rho[0]), toeplitz(dim, rho[1])) if rho else (usual, usual)
@@ -37,7 +37,7 @@ def linear_world(dim: int = 5, setting: str = "I") -> World:
         d_x=dim,
         d_z=dim,
         actions=_unit_box(dim),
-        transition=lambda x, a: jnp.asarray(P) @ x - jnp.asarray(Q) @ a,
+        transition=lambda x, a: jnp.asarray(F_x) @ x + jnp.asarray(F_a) @ a,
         reward=Quadratic((REWARD_WEIGHT,)),
         initial=lambda key: jnp.full(dim, 10.0),
         confounder=gaussian(cov_e),
@@ -46,7 +46,7 @@ def linear_world(dim: int = 5, setting: str = "I") -> World:
         noise=gaussian(usual),
         horizon=1000,
         episodes=80,
-        W_star=np.hstack([np.zeros((dim, 1)), P, -Q]),
+        W_star=np.hstack([np.zeros((dim, 1)), F_x, F_a]),
         label="synthetic, section 5.1 of the paper",
     )
 

@@ -262,18 +262,18 @@ def smallest_roots(effect: PartialledEffect) -> tuple[float, float]:
 
 def level_set(effect: PartialledEffect, q: float) -> Intervals:
     """Return {theta: ar(theta) <= q}."""
-    R = effect.explained - q * effect.unexplained
-    inner = R[2:, 2:]
+    pencil = effect.explained - q * effect.unexplained
+    inner = pencil[2:, 2:]
     if len(inner):
         if np.linalg.eigvalsh(inner)[0] <= 0:
             return LINE
-        R = R[:2, :2] - R[:2, 2:] @ np.linalg.solve(inner, R[2:, :2])
-    return tuple((low * effect.unit, high * effect.unit) for low, high in _quadratic(R))
+        pencil = pencil[:2, :2] - pencil[:2, 2:] @ np.linalg.solve(inner, pencil[2:, :2])
+    return tuple((low * effect.unit, high * effect.unit) for low, high in _quadratic(pencil))
 
 
-def _quadratic(R: Floats) -> Intervals:
+def _quadratic(pencil: Floats) -> Intervals:
     """Solve R_yy - 2 R_yx theta + R_xx theta^2 <= 0; one point when the fit is perfect."""
-    c, b, a = float(R[0, 0]), float(R[0, 1]), float(R[1, 1])
+    c, b, a = float(pencil[0, 0]), float(pencil[0, 1]), float(pencil[1, 1])
     inside = b * b - a * c
     if a > 0 and abs(inside) <= TOUCHING * (b * b + a * a):
         return ((b / a, b / a),)

@@ -187,14 +187,14 @@ class ActionEffects:
         size = np.sqrt(np.diag(self.second)[at])
         scale = np.where(size > 0, size, 1.0)
         means = self.means[at] / scale[:, None]
-        P = means @ means.T
+        products = means @ means.T
         space = self.parts.space
         return PartialledEffect(
             label=f"effect of {self.parts.names[j]} on {self.labels[i]}",
-            explained=P,
-            unexplained=self.second[np.ix_(at, at)] / np.outer(scale, scale) - P,
+            explained=products,
+            unexplained=self.second[np.ix_(at, at)] / np.outer(scale, scale) - products,
             into_columns=(self.R[at] / scale[:, None]).T,
-            into_Z=space.excluded.T,
+            into_Z=space.excluded.to_white,
             centre=space.shift,
             unit=float(scale[0] / scale[1]),
             freedom=self.parts.freedom,
@@ -225,7 +225,9 @@ def action_effects(moments: Moments) -> ActionEffects:
     eye = np.eye(design.width)
     select = np.vstack([parts.select, eye[[design.y_columns[i] for i in outputs]]])
     exogenous = parts.space.exogenous
-    included = replace(parts.space, T=parts.space.T[:, :exogenous], basis=parts.space.included)
+    included = replace(
+        parts.space, to_white=parts.space.to_white[:, :exogenous], basis=parts.space.included
+    )
     R = included.residual_map(moments, select)
     centre = R @ moments.mean
     second = R @ (moments.scatter / moments.weight) @ R.T + np.outer(centre, centre)

@@ -78,24 +78,24 @@ class PartialledEffect:
         feature = feature_of(design, feature) if isinstance(feature, str) else feature
         c = combination_vector(design, feature)
         keep_constant = design.constant is None or c[design.constant] != 0
-        R, centre = compress(moments), np.array(moments.mean)
+        root, centre = compress(moments), np.array(moments.mean)
         if keep_constant:
-            R, centre = np.vstack([moments.mean, R]), np.zeros(design.width)
-        d, N, exogenous_directions = _directions(design, c, R, set(exogenous(moments)))
+            root, centre = np.vstack([moments.mean, root]), np.zeros(design.width)
+        d, N, exogenous_directions = _directions(design, c, root, set(exogenous(moments)))
         target = np.eye(design.width)[:, [design.y_columns[at]]]
-        column_map, Z_map, rank = _partial_out(design, R, exogenous_directions, [target, d, N])
+        column_map, Z_map, rank = _partial_out(design, root, exogenous_directions, [target, d, N])
         rank += not keep_constant
         freedom = moments.n - rank - moments.lost()
         if freedom <= 0:
             raise DataError(f"{moments.n} rows are too few for {rank} instrument features")
-        size = np.linalg.norm(R @ column_map, axis=0)
-        varies = size > RANK_TOLERANCE * np.linalg.norm(R @ np.hstack([target, d, N]), axis=0)
+        size = np.linalg.norm(root @ column_map, axis=0)
+        varies = size > RANK_TOLERANCE * np.linalg.norm(root @ np.hstack([target, d, N]), axis=0)
         unit = size[0] / size[1] if varies[:2].all() else 1.0
         into_columns = column_map / np.where(varies, size, 1.0)
-        into_columns = np.hstack([into_columns[:, :2], _independent(R, into_columns[:, 2:])])
-        columns = R @ into_columns
-        fitted = (R @ Z_map).T @ columns
-        rest = columns - (R @ Z_map) @ fitted
+        into_columns = np.hstack([into_columns[:, :2], _independent(root, into_columns[:, 2:])])
+        columns = root @ into_columns
+        fitted = (root @ Z_map).T @ columns
+        rest = columns - (root @ Z_map) @ fitted
         moves = bool(varies[1]) and _left(columns[:, 2:], columns[:, 1]) > RANK_TOLERANCE
         return cls(
             label=f"effect of {describe(feature)} on {design.outputs[at]}",
@@ -148,7 +148,7 @@ def describe(feature: Combination) -> str:
 
 
 def _directions(
-    design: Design, c: Floats, R: Floats, shared: set[int]
+    design: Design, c: Floats, root: Floats, shared: set[int]
 ) -> tuple[Floats, Floats, Floats]:
     """Return maps (p, .) of v to x, to the nuisance N and to what is exogenous.
 
@@ -156,7 +156,7 @@ def _directions(
     of what is held fixed stays exogenous.
     """
     p, d_phi = design.width, len(c)
-    importance = np.abs(c) * np.linalg.norm(R[:, :d_phi], axis=0)
+    importance = np.abs(c) * np.linalg.norm(root[:, :d_phi], axis=0)
     touched = [j for j in sorted(shared) if c[j] != 0]
     pool = touched or list(range(d_phi))
     pivot = max(pool, key=lambda j: (importance[j], abs(c[j])))
@@ -172,22 +172,22 @@ def _directions(
 
 
 def _partial_out(
-    design: Design, R: Floats, exogenous: Floats, targets: list[Floats]
+    design: Design, root: Floats, exogenous: Floats, targets: list[Floats]
 ) -> tuple[Floats, Floats, int]:
     """Regress the exogenous directions out; return maps to T and Z, and the rank of psi."""
-    inside = _independent(R, exogenous)
-    basis = R @ inside
+    inside = _independent(root, exogenous)
+    basis = root @ inside
     psi = np.eye(design.width)[:, list(design.psi_columns)]
-    scale = np.linalg.norm(R @ psi, axis=0)
+    scale = np.linalg.norm(root @ psi, axis=0)
     psi = psi / np.where(scale > 0, scale, 1.0)
-    Z = _independent(R, psi - inside @ (basis.T @ (R @ psi)), rescale=False)
+    Z = _independent(root, psi - inside @ (basis.T @ (root @ psi)), rescale=False)
     columns = np.hstack(targets)
-    return columns - inside @ (basis.T @ (R @ columns)), Z, inside.shape[1] + Z.shape[1]
+    return columns - inside @ (basis.T @ (root @ columns)), Z, inside.shape[1] + Z.shape[1]
 
 
-def _independent(R: Floats, maps: Floats, *, rescale: bool = True) -> Floats:
-    """Combine maps so that their values on the rows of R are orthonormal, (p, rank)."""
-    values = R @ maps
+def _independent(root: Floats, maps: Floats, *, rescale: bool = True) -> Floats:
+    """Combine maps so that their values on the rows of `root` are orthonormal, (p, rank)."""
+    values = root @ maps
     scale = np.linalg.norm(values, axis=0) if rescale else np.ones(maps.shape[1])
     scale = np.where(scale > 0, scale, 1.0)
     _, size, right = np.linalg.svd(values / scale, full_matrices=False)

@@ -111,16 +111,18 @@ def _keys(one: Ints, two: Ints) -> Ints:
 def cluster_products(R: Floats, space: Whitened, episodes: EpisodeMoments) -> Floats:
     """Sum w (R v) psi~^T over the rows of each cluster, (C, d_e, r), for R (d_e, p)."""
     offset = episodes.mean - space.shift
-    linear = episodes.weight[:, None] * offset @ space.T
-    sums: Floats = np.einsum("ep,cpq,qr->cer", R, episodes.scatter, space.T, optimize=True)
+    linear = episodes.weight[:, None] * offset @ space.to_white
+    sums: Floats = np.einsum("ep,cpq,qr->cer", R, episodes.scatter, space.to_white, optimize=True)
     sums += (offset @ R.T + R @ space.shift)[:, :, None] * linear[:, None, :]
     return sums
 
 
 def cluster_seconds(space: Whitened, episodes: EpisodeMoments) -> Floats:
     """Sum w psi~ psi~^T over the rows of each cluster, (C, r, r)."""
-    offset = (episodes.mean - space.shift) @ space.T
-    inside: Floats = np.einsum("pi,cpq,qj->cij", space.T, episodes.scatter, space.T, optimize=True)
+    offset = (episodes.mean - space.shift) @ space.to_white
+    inside: Floats = np.einsum(
+        "pi,cpq,qj->cij", space.to_white, episodes.scatter, space.to_white, optimize=True
+    )
     return inside + episodes.weight[:, None, None] * offset[:, :, None] * offset[:, None]
 
 
@@ -138,7 +140,7 @@ def effective_clusters(
     d_y = len(estimate.W)
     L = np.broadcast_to(estimate.influence, (d_y, *estimate.influence.shape[-2:]))
     rho = np.clip(correlations(moments, sums, estimate.residual_map), 0.0, 1.0)
-    moved = sums.about(space.shift) @ space.T  # (G, r)
+    moved = sums.about(space.shift) @ space.to_white  # (G, r)
     second = None if by_cluster is None else cluster_seconds(space, by_cluster)
     counts = np.empty(estimate.W.shape)
     for output in range(d_y):

@@ -31,7 +31,7 @@ def bell_mccaffrey(
     space, d_y = whiten(moments, estimate.instruments), len(estimate.W)
     L = np.broadcast_to(estimate.influence, (d_y, *estimate.influence.shape[-2:]))
     second = cluster_seconds(space, episodes) / moments.weight
-    first = (episodes.mean - space.shift) @ space.T * episodes.weight[:, None]
+    first = (episodes.mean - space.shift) @ space.to_white * episodes.weight[:, None]
     scores = cluster_products(estimate.residual_map, space, episodes)  # (C, d_y, r)
     rho = within_correlation(estimate, episodes)
     freedom, adjusted = np.empty(estimate.W.shape), np.empty_like(scores)

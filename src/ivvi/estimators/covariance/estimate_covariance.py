@@ -151,7 +151,7 @@ def with_effective_rows(
         head = head.thinned(LOOKED_AT)
     V = np.ones((len(head), design.width))
     V[:, design.varying] = design.rows(head)
-    moved = ((V - space.shift) @ space.T) @ np.swapaxes(estimate.influence, -1, -2)
+    moved = ((V - space.shift) @ space.to_white) @ np.swapaxes(estimate.influence, -1, -2)
     part = (moved if head.weight is None else head.weight[:, None] * moved) ** 2
     even = np.sum(part, axis=-2) ** 2 / np.sum(part**2, axis=-2) * (moments.n / len(head))
     effective = np.broadcast_to(even, estimate.W.shape)

@@ -62,7 +62,7 @@ class Influence:
         V[:, design.varying] = design.rows(rows)
         space = whiten(moments, estimate.instruments)
         L = np.broadcast_to(estimate.influence, (len(estimate.W), *estimate.influence.shape[-2:]))
-        inner, e = (V - space.shift) @ space.T, V @ estimate.residual_map.T
+        inner, e = (V - space.shift) @ space.to_white, V @ estimate.residual_map.T
         mass = np.ones(len(rows)) if rows.weight is None else rows.weight
         v = np.column_stack([inner @ L[i, j] for i, j in names])
         return cls(mass[:, None] * e[:, [i for i, _ in names]] * v, e, v, names)

@@ -8,7 +8,7 @@ standard errors need is the variance of its sum, under one of three readings:
     HAC        sum_i g_i k_i^T + k_i g_i^T - g_i g_i^T,  k_i = sum_l w_l g_{i-l}
 
 with lags between steps that follow each other in an episode. Rows arrive in chunks,
-transposed: E (d_e, n), white (r, n). Sums over rows and over clusters that several processes
+transposed: resid (d_e, n), white (r, n). Sums over rows and over clusters that several processes
 made, each of a stretch of the log, merge.
 
 Entry (a c, b d) of the sum over rows is the same whichever way a and b, or c and d, stand. So the
@@ -61,7 +61,7 @@ class Runs:
 class Meat(Protocol):
     """Something to which chunks of rows are added."""
 
-    def add(self, E: Floats, white: Floats, runs: Runs) -> None:
+    def add(self, resid: Floats, white: Floats, runs: Runs) -> None:
         """Add rows of these clusters or episodes."""
         ...
 
@@ -78,16 +78,16 @@ class RowMeat:
         self._pairs: PairSums | None = None
         self._began = False
 
-    def add(self, E: Floats, white: Floats, runs: Runs) -> None:
+    def add(self, resid: Floats, white: Floats, runs: Runs) -> None:
         """Add rows, whatever their clusters."""
         if not self._began:
             self._began, paired = True, worth_pairing(self._groups, len(white))
             self._pairs = PairSums(self._groups, len(white)) if paired else None
         if self._pairs is not None:
-            self._pairs.add(E, white)
+            self._pairs.add(resid, white)
             return
         for i, group in enumerate(self._groups):
-            g = products(E[group], white)
+            g = products(resid[group], white)
             self._sums[i] = self._sums[i] + g @ g.T
 
     def piece(self) -> Piece:
@@ -111,9 +111,11 @@ class SquareMeat:
     def __init__(self, residuals: int) -> None:
         self._sums = [np.zeros(1)] * residuals
 
-    def add(self, E: Floats, white: Floats, runs: Runs) -> None:
+    def add(self, resid: Floats, white: Floats, runs: Runs) -> None:
         """Add rows, whatever their clusters."""
-        self._sums = [own + new for own, new in zip(self._sums, E**2 @ (white**2).T, strict=True)]
+        self._sums = [
+            own + new for own, new in zip(self._sums, resid**2 @ (white**2).T, strict=True)
+        ]
 
     def piece(self) -> Piece:
         """Return the sum so far."""
@@ -158,11 +160,11 @@ class ClusterMeat:
         self._open = -1  # code of the cluster that is held, when ordered
         self._count = 0
 
-    def add(self, E: Floats, white: Floats, runs: Runs) -> None:
+    def add(self, resid: Floats, white: Floats, runs: Runs) -> None:
         """Add rows."""
         if runs.order is not None:
-            E, white = E[:, runs.order], white[:, runs.order]
-        self.add_sums(runs.codes[runs.starts], run_products(E, white, runs.starts))
+            resid, white = resid[:, runs.order], white[:, runs.order]
+        self.add_sums(runs.codes[runs.starts], run_products(resid, white, runs.starts))
 
     def add_sums(self, codes: Ints, whole: Floats) -> None:
         """Add sums over parts of clusters, codes (c,) in order and sums (c, d_e, r)."""
@@ -237,9 +239,9 @@ class ClusterMeat:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A few rows: E (d_e, n), white (r, n) and codes of the stretches of steps, (n, 2)."""
+    """A few rows: resid (d_e, n), white (r, n) and codes of the stretches of steps, (n, 2)."""
 
-    E: Floats
+    resid: Floats
     white: Floats
     codes: Ints
 
@@ -248,17 +250,17 @@ class Edge:
 
     def __add__(self, other: Edge) -> Edge:
         """Put the other's rows after these."""
-        E, white = np.hstack([self.E, other.E]), np.hstack([self.white, other.white])
-        return Edge(E, white, np.concatenate([self.codes, other.codes]))
+        resid, white = np.hstack([self.resid, other.resid]), np.hstack([self.white, other.white])
+        return Edge(resid, white, np.concatenate([self.codes, other.codes]))
 
     def first(self, count: int) -> Edge:
         """Return the first rows."""
-        return Edge(self.E[:, :count], self.white[:, :count], self.codes[:count])
+        return Edge(self.resid[:, :count], self.white[:, :count], self.codes[:count])
 
     def last(self, count: int) -> Edge:
         """Return the last rows."""
         start = max(0, len(self) - count)
-        return Edge(self.E[:, start:], self.white[:, start:], self.codes[start:])
+        return Edge(self.resid[:, start:], self.white[:, start:], self.codes[start:])
 
     def follow(self, lag: int) -> NDArray[np.bool_]:
         """Return which rows are `lag` steps after another in the same stretch, (n - lag,)."""
@@ -284,9 +286,9 @@ class HacMeat:
         self._head: Edge | None = None
         self._tail: Edge | None = None
 
-    def add(self, E: Floats, white: Floats, runs: Runs) -> None:
+    def add(self, resid: Floats, white: Floats, runs: Runs) -> None:
         """Add rows in the order of their episodes."""
-        rows = Edge(E, white, runs.codes)
+        rows = Edge(resid, white, runs.codes)
         self._tail = self._meet(rows, inside=True)
         if self._head is None:
             self._head = rows.first(self._lags)
@@ -303,7 +305,7 @@ class HacMeat:
         reach = range(1, min(self._lags, len(rows) - 1) + 1)
         weights = [self._weights[lag] * rows.follow(lag) for lag in reach]
         for i, group in enumerate(self._groups):
-            g = products(rows.E[group], rows.white)
+            g = products(rows.resid[group], rows.white)
             earlier, k, part = g, 0.5 * g, np.empty_like(g)
             if not inside:
                 earlier, k = g.copy(), np.zeros_like(g)
@@ -334,9 +336,9 @@ class HacMeat:
         self._tail = (tail if self._tail is None else self._tail + tail).last(self._lags)
 
 
-def products(E: Floats, white: Floats) -> Floats:
+def products(resid: Floats, white: Floats) -> Floats:
     """Return the scores e_i (x) psi~_i, (d_e r, n)."""
-    return (E[:, None] * white).reshape(len(E) * len(white), -1)
+    return (resid[:, None] * white).reshape(len(resid) * len(white), -1)
 
 
 def kernel_weights(kernel: str, bandwidth: int) -> Floats:
@@ -373,9 +375,9 @@ class PairSums:
         self._coordinates = _Products({c: list(range(c, rank)) for c in range(rank)})
         self._sums = np.zeros((self._residuals.count, self._coordinates.count))
 
-    def add(self, E: Floats, white: Floats) -> None:
-        """Add rows, E (d_e, n) and white (r, n)."""
-        self._sums += self._residuals.of(E) @ self._coordinates.of(white).T
+    def add(self, resid: Floats, white: Floats) -> None:
+        """Add rows, resid (d_e, n) and white (r, n)."""
+        self._sums += self._residuals.of(resid) @ self._coordinates.of(white).T
 
     def squares(self) -> list[Floats]:
         """Return the sum of (e (x) w)(e (x) w)^T of each group, (s r, s r)."""

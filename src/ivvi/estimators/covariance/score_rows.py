@@ -114,7 +114,7 @@ def _stacked(scores: Mapping[int, Score]) -> list[_Stack]:
 
 def _stackable(one: Score, other: Score) -> bool:
     """Whether two scores have the same coordinates, and are squared in the same way."""
-    same_space = np.array_equal(one.space.T, other.space.T)
+    same_space = np.array_equal(one.space.to_white, other.space.to_white)
     same_space &= np.array_equal(one.space.shift, other.space.shift)
     return same_space and one.diagonal == other.diagonal
 
@@ -149,9 +149,9 @@ def _add(
         numbers = codes.of(batch)
         for part, values in rows.chunks(batch):
             runs = [Runs(code[part]) for code in numbers]
-            for (E, white), meats in zip(values, meats_by_stack, strict=True):
+            for (resid, white), meats in zip(values, meats_by_stack, strict=True):
                 for meat, together in zip(meats, runs, strict=True):
-                    meat.add(E, white, together)
+                    meat.add(resid, white, together)
     return codes
 
 
@@ -254,7 +254,7 @@ class _Rows:
         self._layout, self._lags, varying = design, lags, design.varying
         constant = np.setdiff1d(np.arange(design.width), varying)
         self._shift = scores[0].space.shift[varying]
-        maps = np.vstack([part for one in scores for part in (one.R, one.space.T.T)])
+        maps = np.vstack([part for one in scores for part in (one.R, one.space.to_white.T)])
         residual = np.concatenate(
             [np.repeat([1.0, 0.0], [len(one.R), one.space.rank]) for one in scores]
         )
@@ -268,7 +268,7 @@ class _Rows:
         self._centred = np.ones((len(varying) + 1, self._chunk))  # the last row stays one
 
     def chunks(self, batch: Batch) -> Iterator[tuple[slice | Ints, list[tuple[Floats, Floats]]]]:
-        """Yield the positions of some rows in the batch and, for each score, E and white."""
+        """Yield the positions of some rows in the batch and, for each score, resid and white."""
         V, weight = self._layout.rows(batch).T, batch.weight
         used = None
         if weight is not None and not self._lags and not weight.all():
@@ -283,6 +283,6 @@ class _Rows:
             values = self._map @ centred
             pairs = []
             for i in range(0, len(self._bounds) - 1, 2):
-                E, white = (values[self._bounds[j] : self._bounds[j + 1]] for j in (i, i + 1))
-                pairs.append((E if weight is None else E * weight[part], white))
+                resid, white = (values[self._bounds[j] : self._bounds[j + 1]] for j in (i, i + 1))
+                pairs.append((resid if weight is None else resid * weight[part], white))
             yield part, pairs

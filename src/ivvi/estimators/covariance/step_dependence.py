@@ -137,7 +137,7 @@ def step_dependence(
     if not np.isfinite(exact.W).all():
         return None
     space = whiten(moments)
-    inside = space.T[:, : space.exogenous]
+    inside = space.to_white[:, : space.exogenous]
     psi = [c for c in design.psi_columns if c not in design.shared]
     select = np.eye(design.width)[psi]
     centred = moments.scatter / moments.weight

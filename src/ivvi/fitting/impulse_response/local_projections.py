@@ -210,14 +210,14 @@ class SolvedProjection:
         """Return how far each row moves the response, (n,), from v (n, p)."""
         space = whiten(self.moments)
         residual = v @ self.estimate.residual_map[0]
-        pull = (v - space.shift) @ (space.T @ self.estimate.influence[self.at])
+        pull = (v - space.shift) @ (space.to_white @ self.estimate.influence[self.at])
         moved: Floats = residual * pull / self.moments.weight
         return moved if weight is None else moved * weight
 
     def products(self, v: Floats, weight: Floats | None) -> tuple[Floats, Floats]:
         """Return the columns and the instruments of a robust set, (t, n) and (k, n)."""
         one = effect_score(self.effect, self.moments)
-        columns, Z = one.R @ v.T, ((v - one.space.shift) @ one.space.T).T
+        columns, Z = one.R @ v.T, ((v - one.space.shift) @ one.space.to_white).T
         return (columns if weight is None else columns * weight), Z
 
 
@@ -262,9 +262,9 @@ def second_pass(
     return covariance, robust, min(counts, default=None)
 
 
-def _add(meats: list[Meat], E: Floats, white: Floats, codes: list[Ints]) -> None:
+def _add(meats: list[Meat], resid: Floats, white: Floats, codes: list[Ints]) -> None:
     for meat, code in zip(meats, codes, strict=True):
-        meat.add(E, white, Runs(code))
+        meat.add(resid, white, Runs(code))
 
 
 def _covariance(

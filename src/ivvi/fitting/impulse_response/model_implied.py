@@ -107,7 +107,7 @@ class ImpliedResponse:
         space, weight = whiten(self.moments), self.moments.weight
         v = whole_rows(self.moments.design, batch)
         residual = v @ self.estimate.residual_map.T
-        white = (v - space.shift) @ space.T
+        white = (v - space.shift) @ space.to_white
         pull = self.by_W @ self.estimate.influence  # (H, d_y, r)
         moved: Floats = np.einsum("ny,hyr,nr->hn", residual, pull, white, optimize=True) / weight
         if self.reaction is not None:

@@ -101,13 +101,13 @@ class Lookahead:
 
 
 def _spreads(problem: Problem, steps: int) -> Array | None:
-    """Return the covariance of x_l, l = 0, ..., L: C_l+1 = F C_l F^T + noise, C_0 = 0."""
+    """Return the covariance of x_l, l = 0, ..., L: C_l+1 = F_x C_l F_x^T + noise, C_0 = 0."""
     if problem.affine is None:
         return None
-    F, noise = problem.affine[1], problem.model.next_cov
+    F_x, noise = problem.affine[1], problem.model.next_cov
     spreads = [np.zeros(noise.shape)]
     for _ in range(steps):
-        spreads.append(F @ spreads[-1] @ F.T + noise)
+        spreads.append(F_x @ spreads[-1] @ F_x.T + noise)
     return jnp.stack(spreads)
 
 
@@ -121,24 +121,26 @@ def quadratic_form(
     from x_l = G_l x + c_l + T_l u and a_l = E_l u, with `remaining` steps to the horizon and
     V(x_L) = -2 p . x_L - x_L^T P x_L, `tail` = P, p, after the plan.
     """
-    c, F, B = problem.affine  # type: ignore[misc]
-    d_x, d_a = B.shape
+    c, F_x, F_a = problem.affine  # type: ignore[misc]
+    d_x, d_a = F_a.shape
     width = steps * d_a
     weight, target, cost, slope, pull = reward_coefficients(problem, d_x, d_a)
-    G, shift, T = np.eye(d_x), np.zeros(d_x), np.zeros((d_x, width))
+    G, shift, moved = np.eye(d_x), np.zeros(d_x), np.zeros((d_x, width))
     H, J, f = np.zeros((width, width)), np.zeros((width, d_x)), np.zeros(width)
     # nothing in place below: W may be traced by JAX
     for step in range(min(steps, remaining)):
-        E = np.zeros((d_a, width))
-        E[:, step * d_a : (step + 1) * d_a] = np.eye(d_a)
+        chosen = np.zeros((d_a, width))
+        chosen[:, step * d_a : (step + 1) * d_a] = np.eye(d_a)
         share = problem.discount**step
-        H = H + 2 * share * ((T.T * weight) @ T + (E.T * cost) @ E)
-        J = J + 2 * share * (T.T * weight) @ G
-        f = f + share * (2 * (T.T * weight) @ (shift - target) - T.T @ slope - E.T @ pull)
-        G, shift, T = F @ G, F @ shift + c, F @ T + B @ E
+        H = H + 2 * share * ((moved.T * weight) @ moved + (chosen.T * cost) @ chosen)
+        J = J + 2 * share * (moved.T * weight) @ G
+        f = f + share * (
+            2 * (moved.T * weight) @ (shift - target) - moved.T @ slope - chosen.T @ pull
+        )
+        G, shift, moved = F_x @ G, F_x @ shift + c, F_x @ moved + F_a @ chosen
     if remaining > steps:
         share, (P, p) = problem.discount**steps, tail
-        H = H + 2 * share * T.T @ P @ T
-        J = J + 2 * share * T.T @ P @ G
-        f = f + 2 * share * T.T @ (P @ shift + p)
+        H = H + 2 * share * moved.T @ P @ moved
+        J = J + 2 * share * moved.T @ P @ G
+        f = f + 2 * share * moved.T @ (P @ shift + p)
     return (H + H.T) / 2, J, f

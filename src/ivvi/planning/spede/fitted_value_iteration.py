@@ -152,55 +152,55 @@ class Backward:
 
 @dataclass(frozen=True, eq=False)
 class Regression:
-    """Minimise mean (F w - v)^2 + ridge |w of the waves|^2; polynomials are free.
+    """Minimise mean (regressors w - v)^2 + ridge |w of the waves|^2; polynomials are free.
 
     Attributes
     ----------
-    F
+    regressors
         Features of the sampled states, (n, p); every fifth row is held out.
     polynomials
         How many columns, the first ones, are polynomials.
     gram
-        F^T F over the rows that are not held out, (p, p).
+        regressors^T regressors over the rows that are not held out, (p, p).
     """
 
-    F: np.ndarray
+    regressors: np.ndarray
     polynomials: int
     ridge: float
     gram: np.ndarray
 
     @classmethod
-    def of(cls, F: np.ndarray, polynomials: int, ridge: float) -> Regression:
+    def of(cls, regressors: np.ndarray, polynomials: int, ridge: float) -> Regression:
         """Prepare a regression on features (n, p)."""
-        used = F[_used(len(F))]
-        return cls(F, polynomials, ridge, used.T @ used)
+        used = regressors[_used(len(regressors))]
+        return cls(regressors, polynomials, ridge, used.T @ used)
 
     def part(self, width: int, ridge: float) -> Regression:
         """Return the regression on the first columns alone."""
-        F, gram = self.F[:, :width], self.gram[:width, :width]
-        return Regression(F, self.polynomials, ridge, gram)
+        regressors, gram = self.regressors[:, :width], self.gram[:width, :width]
+        return Regression(regressors, self.polynomials, ridge, gram)
 
     def fit(self, v: np.ndarray) -> np.ndarray:
         """Return weights (p,) for values (n,), or (p, m) for (n, m)."""
         import scipy.linalg
 
         used, centre = _used(len(v)), v.mean(axis=0)
-        w = scipy.linalg.cho_solve(self._factor, self.F[used].T @ (v - centre)[used])
+        w = scipy.linalg.cho_solve(self._factor, self.regressors[used].T @ (v - centre)[used])
         w[0] += centre
         return np.asarray(w)
 
     def residual(self, w: np.ndarray, v: np.ndarray) -> float:
-        """Root mean square of v - F w on the held-out states over the spread of v there."""
+        """Root mean square of what is left of v on the held-out states, over its spread there."""
         held_out = ~_used(len(v))
-        error = v[held_out] - self.F[held_out] @ w
+        error = v[held_out] - self.regressors[held_out] @ w
         return float(np.sqrt(np.mean(error**2)) / max(float(v[held_out].std()), 1e-300))
 
     @cached_property
     def _factor(self) -> Any:
         import scipy.linalg
 
-        n = int(_used(len(self.F)).sum())
-        penalty = np.full(self.F.shape[1], self.ridge * n)
+        n = int(_used(len(self.regressors)).sum())
+        penalty = np.full(self.regressors.shape[1], self.ridge * n)
         penalty[: self.polynomials] = 1e-9 * n  # keeps the matrix definite
         return scipy.linalg.cho_factor(self.gram + np.diag(penalty))
 

@@ -123,10 +123,10 @@ class Fitted(Compact):
 
     def _regression(self, states: np.ndarray) -> np.ndarray:
         """Return the map (p, n) from values at the states to ridge coefficients."""
-        F = self.features(states)
+        basis = self.features(states)
         free = self.width - len(self.phases)
-        penalty = np.sqrt(RIDGE * len(F)) * np.eye(self.width)[free:]
-        return np.asarray(np.linalg.pinv(np.vstack([F, penalty]), rcond=1e-13)[:, : len(F)])
+        penalty = np.sqrt(RIDGE * len(basis)) * np.eye(self.width)[free:]
+        return np.asarray(np.linalg.pinv(np.vstack([basis, penalty]), rcond=1e-13)[:, : len(basis)])
 
     def average(self, covariance: np.ndarray) -> np.ndarray:
         """Return the map (p, p) from coefficients of V to those of E V(m + e)."""

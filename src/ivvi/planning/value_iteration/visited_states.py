@@ -98,11 +98,11 @@ class VisitedValue:
             v = np.asarray(backup(problem.numbers, values, of_reward, x, c, h))
             if not np.isfinite(v).all():
                 break
-            F = values.features(x)
-            w = _ridge(F, v)
+            basis = values.features(x)
+            w = _ridge(basis, v)
             if average is None:
                 G = values.averaged_features(x, noise, problem.terminal) @ w
-                c = _ridge(F, G)
+                c = _ridge(basis, G)
             else:
                 c = average @ w
         parts = values, np.array(coefficients[::-1]), np.zeros(horizon), of_reward
@@ -129,11 +129,11 @@ def _noise(problem: Problem, rng: np.random.Generator) -> Noise:
     return Noise.of(problem.model.next_cov, "quasi", NODES, int(rng.integers(1 << 31)))
 
 
-def _ridge(F: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """Regress v (n,) on features F (n, p) with a small ridge."""
-    gram = F.T @ F
+def _ridge(basis: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Regress v (n,) on features `basis` (n, p) with a small ridge."""
+    gram = basis.T @ basis
     size = RIDGE * np.trace(gram) / len(gram)
     centre = v.mean()
-    w = np.linalg.solve(gram + size * np.eye(len(gram)), F.T @ (v - centre))
+    w = np.linalg.solve(gram + size * np.eye(len(gram)), basis.T @ (v - centre))
     w[0] += centre
     return np.asarray(w)
