@@ -53,6 +53,7 @@ def results(log, fit):
         "trace": ivvi.fit(log, method="sgda").estimate.trace,
         "structures": ivvi.fit(log, "auto").choice,
         "statistic": fit.wald("a0 = 0"),
+        "rollout": fit.model.as_env(REWARD, (-1, 1), horizon=2).rollout(policy, episodes=3),
         "one value": ivvi.value([0.5], fit, reward=REWARD, draws=20, against=()).value,
     }
 
@@ -61,7 +62,7 @@ NAMES = (
     *("fit", "diagnostics", "checks", "interval", "curve", "comparison", "value", "stability"),
     *("sensitivity", "evaluation", "decomposition", "policy", "choice", "response", "effect"),
     *("table", "dynamics", "shard", "robust", "fixed effects", "trace", "structures", "statistic"),
-    "one value",
+    *("rollout", "one value"),
 )
 NO_TABLE = ("statistic", "one value")
 

@@ -80,6 +80,17 @@ def test_a_command_reads_each_saved_folder_once(verb, folder, monkeypatch, tmp_p
     assert set(reads.values()) == {1}, reads
 
 
+def test_a_value_by_the_clusters_of_the_fit_reads_the_model_once(folder, monkeypatch):
+    reads = counted(monkeypatch, files, "_read_pair", lambda path, kind: path.name)
+    roles = {"state": "x0", "action": "a0", "instrument": "z0", "next_state": "next_x0"}
+    log = ivvi.read_logs(folder / "log.parquet", **roles)
+    policy = ivvi.load_policy(folder / "policy")
+    settings = {"cluster": "episode", "log": log, "draws": 20, "against": ()}
+    with pytest.warns(ivvi.errors.IvviWarning, match="draws are few"):
+        ivvi.value(policy, folder / "model", **settings)
+    assert reads["model"] == 1
+
+
 def test_a_fit_solves_the_same_equations_once(folder, monkeypatch):
     kept = []  # moments, so that no two have the same address
 

@@ -47,6 +47,9 @@ class Checkpoint:
         self._stages: dict[str, Saved] = {}
         self._written = time.monotonic()
 
+    def __repr__(self) -> str:
+        return f"Checkpoint({str(self.path)!r}, every={self.every:g})"
+
     @property
     def exists(self) -> bool:
         """Whether an earlier run has left a state to continue from."""

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ivvi._io.result import Compact
 from ivvi.diagnostics.distributions import f_tail
 from ivvi.diagnostics.timing import Ints, row_times
 from ivvi.features.design import Floats
@@ -50,8 +51,8 @@ MOST_PAIRS = 100
 MOST_ROWS, MOST_STEPS, ORDERS = 20_000, 100, 9_999
 
 
-@dataclass(frozen=True, slots=True)
-class Pairs:
+@dataclass(frozen=True, slots=True, repr=False)
+class Pairs(Compact):
     """Rows that follow another of their episode: what they were, what was before, and when.
 
     Attributes

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.diagnostics.first_stage import denominator, partial_out, residual
 from ivvi.diagnostics.overidentification import dependent, noiseless, ratio
 from ivvi.diagnostics.statistic import Statistic, quadratic
@@ -24,8 +25,8 @@ from ivvi.moments import Moments, remembered
 NULL = "the actions are not confounded (least squares would suffice)"
 
 
-@dataclass(frozen=True, slots=True)
-class Augmented:
+@dataclass(frozen=True, slots=True, repr=False)
+class Augmented(Compact):
     """The regression of y on phi and the first stages' residuals.
 
     Attributes

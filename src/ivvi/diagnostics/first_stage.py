@@ -61,8 +61,8 @@ class FirstStage(Compact):
         }
 
 
-@dataclass(frozen=True, slots=True)
-class PartialledColumns:
+@dataclass(frozen=True, slots=True, repr=False)
+class PartialledColumns(Compact):
     """Endogenous features and instruments after regression on the exogenous features.
 
     Attributes

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.estimators import Estimate, Exact, Method
 from ivvi.features.design import Design, Floats
 from ivvi.features.feature_map import linear
@@ -47,8 +48,8 @@ UNSURE = 0.1
 """Share of the outcome's variance that the error of fitted values may have."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeldOut:
+@dataclass(frozen=True, slots=True, repr=False)
+class HeldOut(Compact):
     """Squared errors on each fold, (folds, d_y).
 
     Attributes

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.actions import Actions
 from ivvi.dynamics.model import Dynamics
 
@@ -36,8 +37,8 @@ ALLOW_LESS = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class LogRange:
+@dataclass(frozen=True, eq=False, repr=False)
+class LogRange(Compact):
     """Lowest and highest value of each column in rows of the log, (d,) each."""
 
     low: np.ndarray

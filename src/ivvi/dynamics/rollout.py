@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from ivvi._io.memory import check_memory
+from ivvi._io.result import Records, TableResult
 from ivvi.errors import InputError, check_seed
 from ivvi.features.blocks import Array
 from ivvi.logs import ArrowTable, Log, Roles
@@ -43,8 +44,8 @@ class Simulator(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Rollout:
+@dataclass(frozen=True, slots=True, repr=False)
+class Rollout(TableResult):
     """Episodes under a policy.
 
     Attributes
@@ -64,6 +65,22 @@ class Rollout:
         """Sum of rewards of each episode, (episodes,)."""
         total: np.ndarray = self.rewards.sum(axis=1)
         return total
+
+    def records(self) -> Records:
+        """Return the return of each episode."""
+        return [
+            {"episode": number, "return": value}
+            for number, value in enumerate(self.returns.tolist())
+        ]
+
+    def summary(self) -> str:
+        """Return the mean return of the episodes, and how far they spread."""
+        (episodes, horizon), returns = self.rewards.shape, self.returns
+        lowest, highest = returns.min(), returns.max()
+        return (
+            f"{episodes:,} episodes of {horizon:,} steps: mean return {returns.mean():.5g}, "
+            f"standard deviation {returns.std():.3g}, from {lowest:.5g} to {highest:.5g}"
+        )
 
     def to_log(self, state: Sequence[str], action: Sequence[str], label: str = "rollouts") -> Log:
         """Return the episodes as a log without instruments, to write as Parquet or Minari."""

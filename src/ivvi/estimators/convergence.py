@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ivvi._io.result import Records, TableResult
+from ivvi._io.result import Compact, Records, TableResult
 from ivvi.features.design import Floats
 from ivvi.moments import Moments
 
@@ -142,8 +142,8 @@ def log_points(steps: int, per_decade: int = 8) -> list[int]:
     return [int(p) for p in points]
 
 
-@dataclass(slots=True)
-class Conditions:
+@dataclass(slots=True, repr=False)
+class Conditions(Compact):
     """Sums over rows, with u = y - W phi.
 
     Attributes

@@ -12,6 +12,7 @@ from operator import add
 
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.estimate import Floats
 from ivvi.estimators.smooth import LEAST, roughness
@@ -71,8 +72,8 @@ def others(parts: Sequence[Moments], left_out: int) -> Moments:
     return reduce(add, (part for i, part in enumerate(parts) if i != left_out))
 
 
-@dataclass(frozen=True, slots=True)
-class Losses:
+@dataclass(frozen=True, slots=True, repr=False)
+class Losses(Compact):
     """The loss on each fold, by penalty and output, in units of the linear model's error variance.
 
     Attributes

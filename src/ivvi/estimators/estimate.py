@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ivvi._io.checkpoint import Checkpoint
+from ivvi._io.result import Compact
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.convergence import Trace
 from ivvi.estimators.covariance.covariance import Covariance, homoskedastic
@@ -193,8 +194,8 @@ class Method(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+@dataclass(frozen=True, slots=True, repr=False)
+class Rows(Compact):
     """A few rows that stand for all of the data (`moments.compress`), split by role.
 
     When phi and psi share a constant, the rows are centred and the constant is left out:

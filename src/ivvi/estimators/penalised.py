@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ivvi._io.checkpoint import Checkpoint
+from ivvi._io.result import Compact
 from ivvi.errors import InputError, nearest
 from ivvi.estimators.cross_validation import fold_moments, others
 from ivvi.estimators.estimate import RANK_TOLERANCE, Estimate, Floats, Rows, with_weights
@@ -131,8 +132,8 @@ class Penalised:
         return _Problem.of(moments, adaptive=self.adaptive)
 
 
-@dataclass(frozen=True, slots=True)
-class CrossValidation:
+@dataclass(frozen=True, slots=True, repr=False)
+class CrossValidation(Compact):
     """The projected moment |P (y - W phi)|^2 on episodes left out.
 
     Attributes

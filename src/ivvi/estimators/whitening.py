@@ -14,13 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.estimators.estimate import RANK_TOLERANCE, Rows
 from ivvi.features.design import Design, Floats
 from ivvi.moments import Moments, remembered
 
 
-@dataclass(frozen=True, slots=True)
-class Whitened:
+@dataclass(frozen=True, slots=True, repr=False)
+class Whitened(Compact):
     """An orthonormal basis of the span of psi (or of phi).
 
     Attributes

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.dynamics.extrapolation import FAR, beyond
 from ivvi.dynamics.next_state_distribution import Categories, next_state
 from ivvi.dynamics.rollout import run_episodes, take_step
@@ -30,8 +31,8 @@ from ivvi.planning import Problem
 from ivvi.rewards import Learned
 
 
-@dataclass(frozen=True)
-class Task:
+@dataclass(frozen=True, repr=False)
+class Task(Compact):
     """What is simulated, but for the weights: everything that a compiled loop depends on."""
 
     phi: FeatureMap
@@ -84,8 +85,8 @@ class Task:
         return all_ends(chances, self.terminal(x_next))
 
 
-@dataclass(frozen=True)
-class Episodes:
+@dataclass(frozen=True, repr=False)
+class Episodes(Compact):
     """Where episodes start, (B, n, d_x), and the number of each, (B, n), which fixes its noise."""
 
     starts: np.ndarray

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.dynamics.encoding import state_numbers
 from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError
@@ -40,8 +41,8 @@ KEPT_STEPS, FEW_KEPT, MOST_KEPT = 20_000, 24, 96
 """Steps whose states and actions are looked at, and in how many episodes."""
 
 
-@dataclass(frozen=True, eq=False)
-class RolloutDesign:
+@dataclass(frozen=True, eq=False, repr=False)
+class RolloutDesign(Compact):
     """Episodes of a simulation.
 
     Attributes

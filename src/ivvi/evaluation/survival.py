@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.evaluation.model_draws import ModelDraws, estimated_model, repeated
 from ivvi.evaluation.rollout import Task, ended_by_step
 from ivvi.evaluation.stacked_policies import Acting
@@ -25,8 +26,8 @@ MOST_DRAWS = 200
 """Models that a band is drawn from."""
 
 
-@dataclass(frozen=True, eq=False)
-class Survival:
+@dataclass(frozen=True, eq=False, repr=False)
+class Survival(Compact):
     """A share of episodes after 0, 1, ..., H steps, (H + 1,), and its band."""
 
     estimate: np.ndarray

@@ -123,7 +123,9 @@ def value(  # noqa: PLR0913
     True
     """
     policy = as_policy(policy)
-    source = Source.of(clustered_by(model, cluster, log) if cluster else model)
+    source = Source.of(model)
+    if cluster:
+        source = clustered_by(source, cluster, log)
     settings: dict[str, Any] = {"horizon": horizon, "discount": discount, "terminal": terminal}
     settings |= {"reward_at_end": reward_at_end, "instrument": instrument}
     problem = problem_of(policy, source, reward, actions, settings)
@@ -221,15 +223,15 @@ def _too_few(values: dict[str, IntervalEstimate]) -> tuple[str, ...]:
     return (text,)
 
 
-def clustered_by(source: Any, cluster: str | tuple[str, ...], log: Log | None) -> Any:
-    """Return a fit or saved model with errors clustered by other columns, read from its log."""
-    requested = StandardErrors(cluster=cluster)
-    own = Source.of(source)
-    rows = log is not None and own.moments is not None
-    if requested.are_those_of(own.clusters, rows=rows) or own.moments is None:
+def clustered_by(source: Source, cluster: str | tuple[str, ...], log: Log | None) -> Source:
+    """Return the source with errors clustered by other columns, read from its log."""
+    requested, moments = StandardErrors(cluster=cluster), source.moments
+    rows = log is not None and moments is not None
+    if requested.are_those_of(source.clusters, rows=rows) or moments is None:
         return source
-    design = own.moments.design
-    return estimate(log, design.phi, design.psi, method=own.method, se=requested, episodes=True)
+    phi, psi = moments.design.phi, moments.design.psi
+    again = estimate(log, phi, psi, method=source.method, se=requested, episodes=True)
+    return Source.of(again)
 
 
 def by_name(against: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:

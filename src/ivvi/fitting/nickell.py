@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.errors import DataError, IdentificationError, InputError
 from ivvi.estimators import Estimate, Method
 from ivvi.estimators.covariance.clusters import cluster_products
@@ -49,8 +50,8 @@ FEWEST_STEPS = 5
 """Steps per episode below which the jackknife leaves too much of the bias."""
 
 
-@dataclass(frozen=True, slots=True)
-class Nickell:
+@dataclass(frozen=True, slots=True, repr=False)
+class Nickell(Compact):
     """The bias of slopes of lagged states after absorbing the episodes' effects.
 
     Attributes

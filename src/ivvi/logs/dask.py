@@ -20,6 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ivvi._io.memory import check_memory
+from ivvi._io.result import Compact
 from ivvi.errors import DataError, InputError, LargeError, MissingError
 from ivvi.logs.arrow import Numbers
 from ivvi.logs.batch import Batch
@@ -242,8 +243,8 @@ class ClusterPass:
         self._watch.look(batch)
 
 
-@dataclass(frozen=True, slots=True)
-class PieceNumbers:
+@dataclass(frozen=True, slots=True, repr=False)
+class PieceNumbers(Compact):
     """What a piece calls 0, 1, ... and its number in the whole log: episodes (E,), clusters.
 
     `clusters` has an array (C,) for each cluster column.

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ivvi._io.files import Saved
+from ivvi._io.result import Compact
 from ivvi.errors import DataError
 from ivvi.logs.batch import Batch, Floats
 from ivvi.logs.schema import PATH, Roles, columns_once, path_instruments
@@ -46,8 +47,8 @@ _STEP, _MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
 _OTHER = 0xBF58476D1CE4E5B9
 
 
-@dataclass(frozen=True, slots=True)
-class PathGroups:
+@dataclass(frozen=True, slots=True, repr=False)
+class PathGroups(Compact):
     """Groups of episodes that share the path of some instruments.
 
     Attributes

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.errors import DataError
 from ivvi.features.design import Floats
 from ivvi.moments.welford import run_starts
@@ -35,8 +36,8 @@ SINGULAR = 1e-11
 """Eigenvalues of the equations, in units of the groups' weights, that count as zero."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reduced:
+@dataclass(frozen=True, slots=True, repr=False)
+class Reduced(Compact):
     """The equations of the other columns.
 
     Attributes

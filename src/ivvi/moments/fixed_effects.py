@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.errors import DataError
 from ivvi.features.design import Floats
 from ivvi.moments.fixed_effect_equations import Reduced
@@ -170,8 +171,8 @@ class EffectTally:
         return Effects(absorbed, theta, mass, counts, self.origin, centre, determined)
 
 
-@dataclass(frozen=True, slots=True)
-class Effects:
+@dataclass(frozen=True, slots=True, repr=False)
+class Effects(Compact):
     """The effects of each column on the varying columns of v.
 
     Attributes

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.categories import raw_columns
 from ivvi.errors import InputError
 from ivvi.planning.best_action import is_searched
@@ -74,8 +75,8 @@ class Auto:
         return contest.result()
 
 
-@dataclass(eq=False)
-class Contest:
+@dataclass(eq=False, repr=False)
+class Contest(Compact):
     """Rules with their returns in the same episodes; the first entered are preferred."""
 
     problem: Problem

@@ -30,8 +30,8 @@ from ivvi.moments import Moments, compress
 from ivvi.planning.allowed_actions import exclusive_actions
 
 
-@dataclass(frozen=True, eq=False)
-class Support:
+@dataclass(frozen=True, eq=False, repr=False)
+class Support(Compact):
     """Where the log has rows: the ellipsoid of (x, a) that holds a share of them.
 
     Attributes

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from ivvi._io.plotting import IV, LS, MUTED, check_figure, draw_intervals, finished, new_figure
-from ivvi._io.result import Records, TableResult
+from ivvi._io.result import Compact, Records, TableResult
 from ivvi.dynamics.next_state_distribution import NoiseLaw
 from ivvi.dynamics.rollout import Decision, run_episodes
 from ivvi.errors import FileError
@@ -265,8 +265,8 @@ def standard_error(values: np.ndarray) -> float:
     return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
 
 
-@dataclass(frozen=True, eq=False)
-class Trials:
+@dataclass(frozen=True, eq=False, repr=False)
+class Trials(Compact):
     """Episodes in the model from the log's first states.
 
     Attributes

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ivvi._io.plotting import IV, check_figure, finished, make_axes
+from ivvi._io.result import Compact
 from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError
 
@@ -19,8 +20,8 @@ Decide = Callable[[np.ndarray], np.ndarray]
 """From states (n, d_x) to actions (n, d_a)."""
 
 
-@dataclass(frozen=True, slots=True)
-class ActionCurve:
+@dataclass(frozen=True, slots=True, repr=False)
+class ActionCurve(Compact):
     """One action along one state (m,), the other states at their medians.
 
     `limits` are the lowest and highest values of the action over the curves of that action;

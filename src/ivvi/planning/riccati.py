@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
 from ivvi.rewards import Linear, Quadratic
@@ -20,8 +21,8 @@ HUGE = 1e60
 """Values of this size are meaningless, and squares of larger ones overflow."""
 
 
-@dataclass(frozen=True, eq=False)
-class QuadraticValue:
+@dataclass(frozen=True, eq=False, repr=False)
+class QuadraticValue(Compact):
     """V(x) = constant - 2 p . x - x^T P x."""
 
     P: Array
@@ -122,8 +123,8 @@ def _iterated(problem: Problem) -> QuadraticValue | None:
     return value if _distance(before, value) <= SOLVED else None
 
 
-@dataclass(frozen=True, eq=False)
-class RiccatiStep:
+@dataclass(frozen=True, eq=False, repr=False)
+class RiccatiStep(Compact):
     """One step back: the best action is gain x + shift, and a deviation d costs d^T M d."""
 
     gain: np.ndarray

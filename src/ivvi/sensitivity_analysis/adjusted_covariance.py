@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError
 from ivvi.estimators import Estimate, Exact
@@ -49,8 +50,8 @@ class VarianceCurve:
         return float(np.sqrt(max(self.v0 + self.v1 * t + self.v2 * t**2, 0.0)))
 
 
-@dataclass(frozen=True, eq=False)
-class Variances:
+@dataclass(frozen=True, eq=False, repr=False)
+class Variances(Compact):
     """Variances of the coefficients of W at every violation.
 
     Attributes

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError, hint
 from ivvi.estimators import Exact, LeastSquares
@@ -34,8 +35,8 @@ from ivvi.moments import Moments
 WORST = "worst direction"
 
 
-@dataclass(frozen=True, eq=False)
-class Violation:
+@dataclass(frozen=True, eq=False, repr=False)
+class Violation(Compact):
     """A direction in which the instrument may be invalid.
 
     Attributes

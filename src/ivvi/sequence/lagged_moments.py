@@ -17,6 +17,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from ivvi._io.result import Compact
 from ivvi.estimators.estimate import RANK_TOLERANCE, Floats
 from ivvi.features.design import Design
 from ivvi.logs import Batch, Calendar, Counts, Log, Roles
@@ -34,8 +35,8 @@ STEP_BLOCKS = 60
 """Blocks of steps, where many steps are the draws of what episodes share."""
 
 
-@dataclass(frozen=True, slots=True)
-class Vector:
+@dataclass(frozen=True, slots=True, repr=False)
+class Vector(Compact):
     """What a row u = [1, features, x, a, z, y] holds: each part as a linear map (p, d) of u.
 
     Columns are measured from a `centre` near their means, to keep their digits.
@@ -111,8 +112,8 @@ class Blocks:
         return number
 
 
-@dataclass(frozen=True, slots=True)
-class GroupBlocks:
+@dataclass(frozen=True, slots=True, repr=False)
+class GroupBlocks(Compact):
     """Blocks of neighbouring values of a column: the steps, or a cluster column.
 
     Steps that follow each other depend on each other more than others do, so that many of
@@ -141,8 +142,8 @@ class GroupBlocks:
         return number
 
 
-@dataclass(frozen=True, slots=True)
-class SequenceMoments:
+@dataclass(frozen=True, slots=True, repr=False)
+class SequenceMoments(Compact):
     """Sums of products by block.
 
     Attributes

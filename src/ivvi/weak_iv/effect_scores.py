@@ -24,6 +24,7 @@ from functools import cached_property
 
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.diagnostics.first_stage import PartialledColumns, partial_out
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.covariance.resolved_errors import Resolved
@@ -41,8 +42,8 @@ MOST_PRODUCTS = 1e10
 """Most products of scores that are added up for them: a quarter of the time of such a fit."""
 
 
-@dataclass(frozen=True)
-class EffectScores:
+@dataclass(frozen=True, repr=False)
+class EffectScores(Compact):
     """Totals over clusters: G as `sums` (k, t), H as `squares` (k, t, k, t), and their number."""
 
     sums: Floats
@@ -127,8 +128,8 @@ def effect_score(effect: PartialledEffect, moments: Moments) -> Score:
     return Score(R, space, joint=True)
 
 
-@dataclass(frozen=True, slots=True)
-class ActionEffects:
+@dataclass(frozen=True, slots=True, repr=False)
+class ActionEffects(Compact):
     """Endogenous features and outputs after regression on the exogenous features.
 
     Attributes

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.errors import DataError, InputError, nearest
 from ivvi.estimators.estimate import RANK_TOLERANCE, Floats
 from ivvi.estimators.whitening import exogenous
@@ -27,8 +28,8 @@ Combination = str | Mapping[str, float]
 """A feature's name, or weights of several."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartialledEffect:
+@dataclass(frozen=True, slots=True, repr=False)
+class PartialledEffect(Compact):
     """The reduced problem of one effect.
 
     Attributes

@@ -27,6 +27,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from ivvi._io.result import Compact
 from ivvi.diagnostics.distributions import check_level, chi2_quantile
 from ivvi.estimators.estimate import Floats
 from ivvi.moments.welford import Ints
@@ -196,8 +197,8 @@ def descend(
     return value, h
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+@dataclass(frozen=True, slots=True, repr=False)
+class Profile(Compact):
     """AR, minimised over all effects but one, as a function of that one.
 
     Attributes

@@ -5,6 +5,7 @@ import pytest
 
 import ivvi
 from ivvi.evaluation.source import Source
+from ivvi.evaluation.source import Source
 from ivvi.evaluation.value_policy import clustered_by
 from ivvi.sensitivity_analysis.adjusted_covariance import Variances, errors_of
 from ivvi.sensitivity_analysis.violations import Exclusion
@@ -47,7 +48,8 @@ def test_sensitivity_uses_the_sums_of_any_clusters_that_are_kept(log):
 def test_a_value_by_the_clusters_of_the_fit_needs_no_rows(columns, log):
     fit = ivvi.fit(log, cluster=columns)
     backwards = tuple(reversed(columns.split(",")))
-    assert clustered_by(fit, backwards, None) is fit
+    source = Source.of(fit)
+    assert clustered_by(source, backwards, None) is source
 
 
 def test_a_jackknife_with_controls_takes_rows_for_independent_as_without_them():

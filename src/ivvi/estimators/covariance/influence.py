@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.estimators.covariance.resolved_errors import Resolved
 from ivvi.estimators.estimate import Estimate
 from ivvi.estimators.whitening import whiten
@@ -36,8 +37,8 @@ FEW_TERMS, LASTING = 20.0, 0.5
 """Degrees of freedom below which, and r above which, dependence outlasts what rows can tell."""
 
 
-@dataclass(frozen=True, slots=True)
-class Influence:
+@dataclass(frozen=True, slots=True, repr=False)
+class Influence(Compact):
     """What each row adds to each effect, (n, effects), and the output and feature of each.
 
     It is the residual `e` of an output, (n, d_y), times what the instruments leave, `v` (n,

@@ -130,8 +130,8 @@ class SquareMeat:
         self._sums = [own + new for own, new in zip(self._sums, part, strict=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterPart:
+@dataclass(frozen=True, slots=True, repr=False)
+class ClusterPart(Compact):
     """Clusters of a stretch of the log: squares of those that are whole, sums of the others.
 
     `codes` (c,) are the clusters that may go on elsewhere, `sums` theirs, (c, k) a group.
@@ -237,8 +237,8 @@ class ClusterMeat:
             self._take(renumber(part.codes), part.sums)
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+@dataclass(frozen=True, slots=True, repr=False)
+class Edge(Compact):
     """A few rows: resid (d_e, n), white (r, n) and codes of the stretches of steps, (n, 2)."""
 
     resid: Floats
@@ -268,8 +268,8 @@ class Edge:
         return alike
 
 
-@dataclass(frozen=True, slots=True)
-class HacPart:
+@dataclass(frozen=True, slots=True, repr=False)
+class HacPart(Compact):
     """Sums within a stretch of the log, and its first and last rows, which meet others."""
 
     sums: list[Floats]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.estimators.covariance.clusters import Codes, combined_ways
 from ivvi.estimators.covariance.meat import (
     ClusterMeat,
@@ -35,8 +36,8 @@ FEW_ROWS, FEWEST_ROWS = 1024, 256
 """Rows of a chunk that are few for a product of matrices, and the fewest."""
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
+@dataclass(frozen=True, slots=True, repr=False)
+class Score(Compact):
     """Residuals e = R v, R (d_e, p), times the coordinates of `space`, (r,).
 
     Their products are squared one residual at a time, all together where `joint`, or by the

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.estimators.sgda.schedules import Schedule
 from ivvi.features.design import Floats
 
@@ -48,8 +49,8 @@ class DualLoop:
         state.K = K
 
 
-@dataclass(slots=True)
-class NumpyState:
+@dataclass(slots=True, repr=False)
+class NumpyState(Compact):
     """What `jax_kernel.JaxState` holds, changed in place."""
 
     t: int

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.errors import InputError
 from ivvi.estimators.sgda.sampler import Chunk
 from ivvi.estimators.sgda.schedules import Decay, Schedule
@@ -55,8 +56,8 @@ class Raw:
         return W
 
 
-@dataclass(frozen=True, slots=True)
-class Transformed:
+@dataclass(frozen=True, slots=True, repr=False)
+class Transformed(Compact):
     """v~ = T v with a matrix T."""
 
     T: Floats
@@ -74,8 +75,8 @@ class Transformed:
         return W @ np.linalg.pinv(self.T)
 
 
-@dataclass(frozen=True, slots=True)
-class Scaled:
+@dataclass(frozen=True, slots=True, repr=False)
+class Scaled(Compact):
     """v~_j = (v_j - centre_j v_0) / scale_j, where v_0 is the constant, if there is one."""
 
     centre: Floats
@@ -146,8 +147,8 @@ def largest_eigenvalue(V: Floats, steps: int = 30) -> float:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
+@dataclass(frozen=True, slots=True, repr=False)
+class Setup(Compact):
     """Start, coordinates and steps.
 
     W0 and K0 are in these coordinates; `average` is what to return unless asked otherwise.

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.dynamics.state_update import StateUpdate
 from ivvi.estimators import Estimate
 from ivvi.estimators.whitening import whiten
@@ -24,8 +25,8 @@ from ivvi.logs import Batch, Roles
 from ivvi.moments import Moments
 
 
-@dataclass(frozen=True, slots=True)
-class Reaction:
+@dataclass(frozen=True, slots=True, repr=False)
+class Reaction(Compact):
     """The regression of actions on a constant and states: G, and what moves it.
 
     Attributes
@@ -59,8 +60,8 @@ class Reaction:
         return moved
 
 
-@dataclass(frozen=True, slots=True)
-class ImpliedResponse:
+@dataclass(frozen=True, slots=True, repr=False)
+class ImpliedResponse(Compact):
     """Responses at horizons 0, ..., H - 1, and their derivatives.
 
     Attributes

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.features.blocks import Array
 
 TOLERANCE = 1e-11
@@ -25,8 +26,8 @@ PRECISION, MOST_TURNS = 1e-13, 40
 
 
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True, eq=False)
-class BoxQP:
+@dataclass(frozen=True, eq=False, repr=False)
+class BoxQP(Compact):
     """The program for one H (D, D), symmetric and positive semidefinite, and one box (D,).
 
     `most` is the largest eigenvalue of H, `momentum` (1 - r) / (1 + r) with r^2 the smallest

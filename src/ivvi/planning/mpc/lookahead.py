@@ -8,14 +8,15 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
 from ivvi.planning.riccati import is_concave, reward_coefficients
 from ivvi.rewards import RatingReward
 
 
-@dataclass(frozen=True, eq=False)
-class Lookahead:
+@dataclass(frozen=True, eq=False, repr=False)
+class Lookahead(Compact):
     """sum_{l=0}^{L} discount^l r(x_l, a_l, x_l+1) of plans of L actions, the last one held.
 
     Steps beyond the horizon do not count. With a `tail`, what follows the L steps is worth

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.dynamics.rollout import run_episodes
 from ivvi.features.blocks import Array
 from ivvi.planning.problem import Template
@@ -43,8 +44,8 @@ REACHED_STEPS = 3
 EPISODES, STEPS = 32, 50
 
 
-@dataclass(frozen=True, eq=False)
-class IterationResult:
+@dataclass(frozen=True, eq=False, repr=False)
+class IterationResult(Compact):
     """What the iteration found.
 
     Attributes
@@ -150,8 +151,8 @@ class Backward:
         return _improver(Template.of(self.greedy))(self.greedy.numbers, features, w, x, guess, h)
 
 
-@dataclass(frozen=True, eq=False)
-class Regression:
+@dataclass(frozen=True, eq=False, repr=False)
+class Regression(Compact):
     """Minimise mean (regressors w - v)^2 + ridge |w of the waves|^2; polynomials are free.
 
     Attributes
@@ -216,8 +217,8 @@ class Choice:
     residual: float = np.nan
 
 
-@dataclass(frozen=True, eq=False)
-class HeldOutChoice:
+@dataclass(frozen=True, eq=False, repr=False)
+class HeldOutChoice(Compact):
     """Compare candidates by the residual of values (n,) on the held-out of states (n, d_x).
 
     Attributes

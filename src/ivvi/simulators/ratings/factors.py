@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.linalg import ArpackError, svds
 
+from ivvi._io.result import Compact
 from ivvi.errors import DataError, InputError, hint
 from ivvi.simulators.ratings.ratings import Ratings
 
@@ -20,8 +21,8 @@ SIGNS: dict[str, tuple[int, ...]] = {
 loading of each right vector positive; ``authors`` are those of the paper's MovieLens 1M."""
 
 
-@dataclass(frozen=True, eq=False)
-class Factors:
+@dataclass(frozen=True, eq=False, repr=False)
+class Factors(Compact):
     """R ≈ U Σ Vᵀ, truncated to the largest singular values.
 
     R is (n_users, n_movies) with zeros where a user did not rate a movie; its rows and

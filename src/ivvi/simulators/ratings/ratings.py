@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ivvi._io.result import Compact
 from ivvi.errors import DataError
 from ivvi.simulators.ratings.tables import (
     SPELLINGS,
@@ -21,8 +22,8 @@ from ivvi.simulators.ratings.tables import (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Ratings:
+@dataclass(frozen=True, eq=False, repr=False)
+class Ratings(Compact):
     """n ratings, each of one movie by one user.
 
     Attributes
