@@ -95,7 +95,7 @@ def main() -> None:
         "short. Courts may have stepped in where crime was already turning, and orders may\n"
         "change policing too: both are direct effects in the sense above. The effect is that\n"
         "of prisoners released by court orders, not of those whom more prisons would hold.\n"
-        "What is wanted, 20% less crime at a cost of growth, is an assumption."
+        "The goal, 20% less crime at a cost of growth, is an assumption."
     )
 
 

@@ -25,7 +25,13 @@ STANDARD_ERRORS = ("auto", "unadjusted", "robust", "clustered", "cr2", "wild", "
 SET_ERRORS = ("auto", "unadjusted", "robust", "clustered", "hac")
 """Those of a confidence set, for `ivvi.interval`."""
 RESPONSE_ERRORS = ("auto", "robust", "clustered", "hac")
-"""Those that know of rows that overlap, for `ivvi.respond`."""
+"""Those that are valid where rows overlap, for `ivvi.respond`."""
+PLANNERS = ("auto", "mpc", "value-iteration", "spede")
+"""Planners of `ivvi.plan`."""
+DRAW_METHODS = ("auto", "bootstrap", "wild", "asymptotic")
+"""How `ivvi.value` draws models for its intervals."""
+RIVALS = ("behaviour", "zero", "least-squares", "lowest", "highest")
+"""Policies by name, with which `ivvi.value` compares."""
 
 
 def listed(words: tuple[str, ...]) -> str:

@@ -63,7 +63,7 @@ def test_a_model_without_rows_knows_no_lowest_action(prices, tmp_path):
     fit, _ = prices
     fit.shard.save(tmp_path / "sums")
     assert run("fit", "--moments", tmp_path / "sums", "--out", tmp_path / "model").code == 0
-    with pytest.raises(InputError, match="no rows of the log, so its lowest action"):
+    with pytest.raises(InputError, match="no rows of the log, so the lowest recorded action"):
         ivvi.value("lowest", tmp_path / "model", against=(), **SETTINGS)
     words = ("--model", tmp_path / "model", "--reward", SETTINGS["reward"], "--against", "highest")
-    assert_refused(run("value", "zero", *words), "its highest action")
+    assert_refused(run("value", "zero", *words), "the highest recorded action")

@@ -5,6 +5,7 @@ import pytest
 from helpers import run
 from ivvi import InputError, StandardErrors, words
 from ivvi.features import parse_features
+from ivvi.planning.plan import PLANNERS
 
 
 @pytest.mark.parametrize("word", [word for word in words.FEATURES if word != "auto"])
@@ -25,6 +26,10 @@ def test_a_typo_of_standard_errors_gets_the_nearest_word(wrong, meant):
         StandardErrors(wrong)
 
 
+def test_every_word_of_a_planner_is_understood():
+    assert set(PLANNERS) == set(words.PLANNERS)
+
+
 def test_a_typo_of_features_gets_the_nearest_word():
     with pytest.raises(InputError, match="did you mean 'poly2:cross'"):
         parse_features("poly2:croos")
@@ -37,6 +42,10 @@ def test_a_typo_of_features_gets_the_nearest_word():
         ("fit", words.FEATURES),
         ("fit", words.STANDARD_ERRORS),
         ("respond", words.RESPONSE_ERRORS),
+        ("plan", words.PLANNERS),
+        ("value", words.DRAW_METHODS),
+        ("value", words.RIVALS),
+        ("sensitivity", words.RIVALS),
     ],
 )
 def test_help_shows_every_word(verb, known):

@@ -22,9 +22,9 @@ from ivvi.cli.options import (
     TrustOption,
     Unidentified,
     command_line,
+    completing,
     refuse_given,
     trusted,
-    words,
 )
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say, warn
 from ivvi.errors import InputError
@@ -39,7 +39,7 @@ class MethodOptions:
         str,
         typer.Option(
             help=f"{listed(METHODS)}; 2sls is exact, and ols least-squares.",
-            autocompletion=words(*METHODS),
+            autocompletion=completing(*METHODS),
         ),
     ] = "exact"
     schedule: Annotated[
@@ -183,7 +183,7 @@ def fit(  # noqa: PLR0913
         str | None,
         typer.Option(
             help="Learner of --controls: auto, lasso, forest or module:object. [default: auto]",
-            autocompletion=words("auto", "lasso", "forest"),
+            autocompletion=completing("auto", "lasso", "forest"),
         ),
     ] = None,
     folds: Annotated[int, typer.Option(help="Folds of whole clusters for --controls.")] = 5,

@@ -17,9 +17,9 @@ from ivvi.cli.options import (
     Seed,
     SourceOrModel,
     TrustOption,
+    completing,
     refuse_given,
     trusted,
-    words,
 )
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say
 from ivvi.errors import InputError
@@ -49,7 +49,7 @@ def interval(  # noqa: PLR0913
     se: Annotated[
         str,
         typer.Option(
-            help=f"Standard errors: {listed(SET_ERRORS)}.", autocompletion=words(*SET_ERRORS)
+            help=f"Standard errors: {listed(SET_ERRORS)}.", autocompletion=completing(*SET_ERRORS)
         ),
     ] = "auto",
     cluster: ClusterOption = None,

@@ -29,7 +29,7 @@ Verbose = Annotated[
 _BY_NAME = inspect.Parameter.KEYWORD_ONLY
 
 
-def words(*known: str) -> Callable[[str], list[str]]:
+def completing(*known: str) -> Callable[[str], list[str]]:
     """Return a completion of these words for the shell."""
     return lambda incomplete: [word for word in known if word.startswith(incomplete)]
 
@@ -38,7 +38,8 @@ Json = Annotated[str | None, typer.Option("--json", help="Write JSON to this fil
 ClusterOption = Annotated[
     str | None,
     typer.Option(
-        help="Up to three columns to cluster by. [default: those that rows depend within]"
+        help="Up to three columns to cluster by. "
+        "[default: chosen from the log, usually the episode]"
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace outputs that exist.")]
@@ -93,7 +94,7 @@ def trusted(text: str) -> tuple[str, ...]:
 
 
 def command_line(context: typer.Context) -> str:
-    """Return a command as it can be typed again: what was said, without the defaults."""
+    """Return the command line as it was typed, without default options."""
     words = ["ivvi", str(context.info_name)]
     place = {"argument": 0, "out": 2}  # the log first, where it goes last
     options = context.command.params
@@ -184,7 +185,7 @@ class ColumnOptions:
         str,
         typer.Option(
             help="First rows, which have no lags: drop, or first (repeat the first state).",
-            autocompletion=words("drop", "first"),
+            autocompletion=completing("drop", "first"),
         ),
     ] = "drop"
     every: Annotated[
@@ -204,7 +205,7 @@ class ColumnOptions:
         str,
         typer.Option(
             help="When the states of a row were seen: before its action, or after it.",
-            autocompletion=words("before", "after"),
+            autocompletion=completing("before", "after"),
         ),
     ] = "before"
     terminal: Annotated[
@@ -219,7 +220,7 @@ class ColumnOptions:
         str,
         typer.Option(
             help="probability (survey weights) or frequency (number of rows it stands for).",
-            autocompletion=words("probability", "frequency"),
+            autocompletion=completing("probability", "frequency"),
         ),
     ] = "probability"
     where: Where = None
@@ -264,7 +265,7 @@ class FeatureOptions:
         str,
         typer.Option(
             help=f"{listed(FEATURES)}; with auto the data choose.",
-            autocompletion=words(*FEATURES),
+            autocompletion=completing(*FEATURES),
         ),
     ] = "linear"
     phi: Annotated[
@@ -289,7 +290,7 @@ class ErrorOptions:
         str,
         typer.Option(
             help=f"Standard errors: {listed(STANDARD_ERRORS)} (liml with many instruments).",
-            autocompletion=words(*STANDARD_ERRORS),
+            autocompletion=completing(*STANDARD_ERRORS),
         ),
     ] = "auto"
     cluster: ClusterOption = None

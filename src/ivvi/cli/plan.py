@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ivvi.cli.options import Force, Json, Seed, TrustOption, Unit, of_unit, trusted
+from ivvi.cli.options import Force, Json, Seed, TrustOption, Unit, completing, of_unit, trusted
 from ivvi.cli.read_numbers import (
     end_rewards,
     named_values,
@@ -19,6 +19,7 @@ from ivvi.cli.read_numbers import (
 )
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say, warn
 from ivvi.errors import InputError, PlanningWarning
+from ivvi.words import PLANNERS, listed
 
 
 def plan(  # noqa: PLR0913
@@ -73,7 +74,8 @@ def plan(  # noqa: PLR0913
     method: Annotated[
         str,
         typer.Option(
-            help="auto (tries all that apply and keeps the best), mpc, value-iteration or spede."
+            help=f"{listed(PLANNERS)}; auto tries all that apply and keeps the best.",
+            autocompletion=completing(*PLANNERS),
         ),
     ] = "auto",
     budget: Annotated[

@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from ivvi.cli.options import ClusterOption, ColumnOptions, Force, Json, Seed, SourceArgument, words
+from ivvi.cli.options import (
+    ClusterOption,
+    ColumnOptions,
+    Force,
+    Json,
+    Seed,
+    SourceArgument,
+    completing,
+)
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say
 from ivvi.errors import InputError
 from ivvi.words import RESPONSE_ERRORS, listed
@@ -28,14 +36,14 @@ def respond(  # noqa: PLR0913
         str,
         typer.Option(
             help="Later actions are held (fixed) or follow (react to the state, as in the log).",
-            autocompletion=words("held", "follow"),
+            autocompletion=completing("held", "follow"),
         ),
     ] = "held",
     se: Annotated[
         str,
         typer.Option(
             help=f"Standard errors: {listed(RESPONSE_ERRORS)}.",
-            autocompletion=words(*RESPONSE_ERRORS),
+            autocompletion=completing(*RESPONSE_ERRORS),
         ),
     ] = "auto",
     cluster: ClusterOption = None,

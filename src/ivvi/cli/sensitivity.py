@@ -10,6 +10,7 @@ import typer
 from ivvi.cli.options import Force, Json, Seed, TrustOption, trusted
 from ivvi.cli.read_numbers import read_states
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say
+from ivvi.words import RIVALS, listed
 
 
 def sensitivity(  # noqa: PLR0913
@@ -19,9 +20,7 @@ def sensitivity(  # noqa: PLR0913
     ],
     against: Annotated[
         str,
-        typer.Option(
-            help="Rivals, comma-separated: behaviour, zero, least-squares, folders of policies."
-        ),
+        typer.Option(help=f"Rivals, comma-separated: {listed(RIVALS)}; or folders of policies."),
     ] = "behaviour",
     violations: Annotated[
         str,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ivvi.cli.options import Force, Json, TrustOption, folder_names, trusted, words
+from ivvi.cli.options import Force, Json, TrustOption, completing, folder_names, trusted
 from ivvi.cli.terminal import check_json_target, emit_json, say
 
 
@@ -17,7 +17,7 @@ def table(  # noqa: PLR0913
         str,
         typer.Option(
             help="markdown, latex, html or csv.",
-            autocompletion=words("markdown", "latex", "html", "csv"),
+            autocompletion=completing("markdown", "latex", "html", "csv"),
         ),
     ] = "markdown",
     names: Annotated[

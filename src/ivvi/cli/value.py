@@ -7,9 +7,20 @@ from typing import Annotated, Any
 
 import typer
 
-from ivvi.cli.options import Force, Json, Seed, TrustOption, Unit, folder_names, of_unit, trusted
+from ivvi.cli.options import (
+    Force,
+    Json,
+    Seed,
+    TrustOption,
+    Unit,
+    completing,
+    folder_names,
+    of_unit,
+    trusted,
+)
 from ivvi.cli.read_numbers import end_rewards, named_values, read_states
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say
+from ivvi.words import DRAW_METHODS, RIVALS, listed
 
 
 def value(  # noqa: PLR0913
@@ -21,14 +32,17 @@ def value(  # noqa: PLR0913
     against: Annotated[
         str | None,
         typer.Option(
-            help="Rivals: behaviour, zero, lowest, highest, least-squares, or folders of policies. "
+            help=f"Rivals: {listed(RIVALS)}; or folders of policies. "
             "[default: behaviour, least-squares, and zero where the log's actions span it, else "
             "lowest and highest]"
         ),
     ] = None,
     method: Annotated[
         str,
-        typer.Option(help="auto, asymptotic; bootstrap or wild (after fit --keep-episodes)."),
+        typer.Option(
+            help=f"{listed(DRAW_METHODS)}; bootstrap and wild need fit --keep-episodes.",
+            autocompletion=completing(*DRAW_METHODS),
+        ),
     ] = "auto",
     draws: Annotated[
         int | None,
@@ -126,7 +140,6 @@ def value(  # noqa: PLR0913
 
 def _policy(word: str, trust: tuple[str, ...]) -> Any:
     """Return a policy from its folder, or the word of one that needs none."""
-    from ivvi.evaluation.value_policy import RIVALS
     from ivvi.planning.saved_policy import load_policy
 
     return word if word in RIVALS else load_policy(word, trust=trust)

@@ -1,7 +1,7 @@
 """Are the instruments valid together? Tests of over-identification.
 
-With r independent columns of psi and d_phi features, r - d_phi moments E[u psi] = 0 are
-not used up by the estimate, and can be looked at.
+With r independent columns of psi and d_phi features, r - d_phi moment conditions E[u psi] = 0
+remain that the estimate does not set to zero; these over-identifying restrictions can be tested.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def cragg_donald_test(value: float, moments: Moments) -> Statistic:
 
 
 def kleibergen_paap(moments: Moments, scored: Scored) -> RankTest:
-    """Kleibergen and Paap's rk test that the m endogenous features are moved m ways."""
+    """Kleibergen and Paap's rk test that the first-stage matrix has full rank m."""
     parts = partial_out(moments)
     q, m = parts.count, len(parts.names)
     omega = scored.joint()

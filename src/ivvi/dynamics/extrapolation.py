@@ -1,8 +1,7 @@
 """How a model extrapolates: linear features hold everywhere, others only where the log has states.
 
 No data show what a spline or a cube does beyond that range. There the mean is that of the nearest
-state within (`reach`), and a learned reward fades (`fade`), so that no plan has a reason to go
-there.
+state within (`reach`), and a learned reward fades (`fade`), so that a plan gains nothing there.
 """
 
 from __future__ import annotations

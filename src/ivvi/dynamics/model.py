@@ -133,7 +133,7 @@ class Dynamics(TableResult):
 
     @property
     def headline(self) -> str:
-        """What follows from what."""
+        """Which outputs follow from which states and actions."""
         x, a = ", ".join(self.state), ", ".join(self.action)
         return f"{', '.join(self.outputs)} from {x}; {a}; W {self.W.shape}"
 

@@ -34,8 +34,8 @@ from ivvi.evaluation.source import Source
 from ivvi.moments import EpisodeMoments, Moments
 from ivvi.planning.behaviour_policy import RAW, BehaviourPolicy, coefficients
 from ivvi.weak_iv.wild_bootstrap import WEBB
+from ivvi.words import DRAW_METHODS
 
-METHODS = ("auto", "bootstrap", "wild", "asymptotic")
 FEW_EPISODES = 10
 FEWEST_DRAWN = 2
 """Fewest groups that enter a draw."""
@@ -107,8 +107,8 @@ def draw(
 
 def drawing_method(source: Source, method: str) -> str:
     """Return how models are drawn: ``auto`` is a bootstrap where there are episodes."""
-    if method not in METHODS:
-        raise InputError(f"unknown method {method!r} of drawing models{hint(method, METHODS)}")
+    if method not in DRAW_METHODS:
+        raise InputError(f"unknown method {method!r} of drawing models{hint(method, DRAW_METHODS)}")
     if method != "auto":
         return method
     if not source.resampled:

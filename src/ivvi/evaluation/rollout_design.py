@@ -1,7 +1,7 @@
-"""Which episodes a value is made of: their first states, how many of them, their weights.
+"""The episodes behind a value: their first states, their number, and their weights.
 
-The value of the estimate is a mean over many episodes, that of a draw adds to it the
-difference that the draw makes in a few of them, under the same noise (`ivvi.evaluation.rollout`):
+The value in the estimated model is a mean over many episodes. The value in a drawn model adds the
+difference that the draw makes in a few of these, under the same noise (`ivvi.evaluation.rollout`):
 
     V_b = sum_i w_bi R_i / sum_i w_bi  +  mean_j (R_bj - R_j).
 

@@ -58,14 +58,14 @@ def value_notes(
 
 
 def _one_effect(model: Dynamics) -> tuple[str, ...]:
-    """Say what it takes that an action of two values has the same effect on all who are alike."""
+    """State the assumption that the effect of a binary action is constant."""
     two = [c for c, values in zip(model.action, model.acted.T, strict=False) if _is_two(values)]
     if not two:
         return ()
     named = ", ".join(raw_columns(tuple(two), model.coded))
     return (
         f"the values assume that the effect of {named} does not vary with what was not recorded: "
-        "if those who gain more from it got it more often, they may be off",
+        "if it was given more often to those who gain more from it, the values are biased",
     )
 
 

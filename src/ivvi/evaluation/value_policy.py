@@ -36,12 +36,10 @@ from ivvi.planning.simple_rules import HeldRule, Unplanned, UsualRule
 from ivvi.planning.value_iteration.value_iteration import ValueRule
 from ivvi.planning.value_iteration.visited_states import VisitedValue
 from ivvi.rewards import Function, Learned
+from ivvi.words import RIVALS
 
-RIVALS = ("behaviour", "zero", "least-squares", "lowest", "highest")
 FIRST_DRAWS, MOST_DRAWS, ASKED_DRAWS = 500, 8000, 1_000_000
-"""Models that are drawn unless asked otherwise, how many at most where that is too few, and how
-many may be asked for.
-"""
+"""Default, automatic maximum and allowed maximum number of drawn models."""
 
 
 def value(  # noqa: PLR0913
@@ -277,7 +275,9 @@ def _acting_by_word(who: str, source: Source, problem: Problem, planner: Any) ->
         return OneAction(), np.zeros(len(problem.model.action))
     if who in ("lowest", "highest"):
         if len(problem.model.acted) == 0:
-            raise InputError(f"the model holds no rows of the log, so its {who} action is unknown")
+            raise InputError(
+                f"the model holds no rows of the log, so the {who} recorded action is unknown"
+            )
         return OneAction(), _lowest_and_highest(problem.model)[who == "highest"]
     if who == "behaviour":
         if source.behaviour is None:

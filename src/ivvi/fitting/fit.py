@@ -66,7 +66,7 @@ class Fit(TableResult):
     settings
         Settings of the method, as JSON values.
     files
-        The files that were read, or the hashes of those that are known by it alone.
+        The files that were read; only the hash where no path is known.
     sample
         A few of the log's rows: planners plan on them, values start there, reports draw them.
     command
@@ -148,7 +148,7 @@ class Fit(TableResult):
 
     @property
     def has_moments(self) -> bool:
-        """Whether the moments of the log itself are at hand, not those of rows made from it."""
+        """Whether the fit holds moments of the original rows: not differenced, not partialled."""
         formed = self.inference is not None and self.inference.moments is not None
         made = self.differenced or self.absorbed is not None or self.partialled is not None
         return formed and not made
@@ -239,7 +239,7 @@ class Fit(TableResult):
 
     @property
     def has_baseline_model(self) -> bool:
-        """Whether `baseline_model` is of the same units: effects are those of the instrument."""
+        """Whether `baseline_model` describes the same units as the fit."""
         units = () if self.absorbed is None else self.absorbed.columns
         if self.partialled is not None and self.partialled.later == "held":
             units = (str(self.roles.episode),)

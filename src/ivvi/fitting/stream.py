@@ -36,7 +36,7 @@ class Stream:
     """A fit to rows that come one delivery after another.
 
     A delivery is a table, a dict of arrays, a file, a `Log`, a `Batch` of transitions, or an
-    iterator of these. An episode may go on from one delivery to the next: its last row waits
+    iterator of these. An episode may continue in the next delivery: its last row waits
     for its next state. A delivery that fails leaves the stream as it was.
 
     Parameters

@@ -25,10 +25,9 @@ BLOCK = 1 << 16
 def with_empty_ends(
     table: BatchSource, terminal: Sequence[str], *, again: bool = False
 ) -> tuple[BatchSource, tuple[str, ...]]:
-    """Return the table with "goes on" in the empty cells of such columns, and a note on each.
+    """Fill empty cells of such columns with "the episode continues", and note each column.
 
-    `again` says that the log goes on an earlier one: there, a column of empty cells alone has no
-    end either.
+    `again` says that the log continues an earlier one: there, a column may hold empty cells only.
     """
     fills: dict[str, Any] = {}
     notes: list[str] = []

@@ -1,4 +1,4 @@
-"""Dots between thousands: ``5.822`` that means 5822, told from a decimal by the cells beside it.
+"""Dots between thousands: is ``5.822`` a decimal or 5822? The other cells of the column decide.
 
 Where dots part thousands, each is followed by three digits, numbers from 1000 on have one, and
 smaller ones have none: 812 beside 5.822. Decimals look otherwise. Written with three digits

@@ -191,7 +191,7 @@ class CautiousRule(Compact):
         return gained[0] - kappa * jnp.sqrt(jnp.mean((gained[1:] - gained[0]) ** 2, axis=0))
 
     def _options(self, plan: Array, b: Array) -> Array:
-        """Return b first, then what lies between it and the plan, (n, c, d_a)."""
+        """Return b first, then actions between it and the plan, (n, c, d_a)."""
         actions, n = self.problem.actions, len(b)
         if actions.is_finite and len(actions.choices) <= MOST_LISTED:
             listed = jnp.broadcast_to(actions.choices, (n, *actions.choices.shape))

@@ -22,7 +22,7 @@ def telling(progress: StepProgress | None) -> Iterator[None]:
 
 
 def step_done() -> None:
-    """Say that one more step is done; nobody is told outside of `telling`."""
+    """Report one more finished step; does nothing outside `telling`."""
     progress = _told.get()
     if progress is not None:
         progress(1)

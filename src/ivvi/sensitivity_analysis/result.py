@@ -293,7 +293,7 @@ class Sensitivity(TableResult):
 
 
 def sensitivity_brief(result: Sensitivity) -> Brief:
-    """Say how much invalidity the least certain gain bears, what that means, and what next."""
+    """Say how large a violation the least certain gain survives, what it means, and what next."""
     gains = zip(result.breakdowns, result.bands, strict=False)  # those of actions follow
     gain, band = min(gains, key=lambda pair: abs(_bears(pair[0]).t))
     size, rival = _bears(gain), RIVAL_WORDS.get(band.rival, band.rival)

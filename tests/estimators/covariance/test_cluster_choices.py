@@ -5,7 +5,6 @@ import pytest
 
 import ivvi
 from ivvi.evaluation.source import Source
-from ivvi.evaluation.source import Source
 from ivvi.evaluation.value_policy import clustered_by
 from ivvi.sensitivity_analysis.adjusted_covariance import Variances, errors_of
 from ivvi.sensitivity_analysis.violations import Exclusion

@@ -261,7 +261,7 @@ def test_few_steps_are_too_few_draws_of_a_shared_instrument():
     with pytest.warns(IvviWarning, match="z0: similar in all episodes at a step, so 5 steps"):
         fit = ivvi.estimate(log)
     assert list(fit.to_json()["clusters"]) == ["episode"]
-    assert any("5 steps are its draws" in text for text in fit.to_json()["warnings"])
+    assert any("only 5 steps are independent" in text for text in fit.to_json()["warnings"])
 
 
 def test_errors_by_episode_alone_say_what_they_miss():

@@ -106,7 +106,7 @@ def counted(errors: Resolved, estimate: Estimate) -> Resolved:
     if W_cov.freedom is None:
         text += ": the standard errors tend to be too small, and normal intervals too short"
     else:
-        text += ": intervals use Student's t with as few degrees of freedom"
+        text += ": intervals use Student's t with correspondingly few degrees of freedom"
     if W_cov.clusters:
         text += "; the wild bootstrap (se='wild', --se wild) and Anderson-Rubin sets do not "
         text += "rely on that"
@@ -125,14 +125,14 @@ def _noting_leverage(errors: Resolved, estimate: Estimate) -> Resolved:
         return errors
     return errors.noting(
         f"{count:,} clusters by {column!r} are few for {d_phi} coefficients: if states vary mostly "
-        "between them the errors are too small, and cr2 ones are not (se='cr2', --se cr2)"
+        "between them the errors are too small: use se='cr2' (--se cr2)"
     )
 
 
 def with_effective_rows(
     estimate: Estimate, errors: Resolved, moments: Moments, head: Batch | None
 ) -> Estimate:
-    """Give robust errors the degrees of freedom of as many even rows, where these are few.
+    """Use the effective number of rows as degrees of freedom of robust errors, where it is small.
 
     G* = (sum_i g_i)^2 / sum_i g_i^2, g_i = (w_i L psi~_i)^2 being the part that a row has in the
     variance of a coefficient if all errors are alike (Carter, Schnepel and Steigerwald, 2017, with

@@ -84,8 +84,8 @@ class Resolved:
             by = self.clusters[0] if self.clusters else "episode"
             remedy = "" if few else f": cluster by {by},{step}"
             warning = (
-                f"{alike.words(step)}, so {alike.steps:,} steps are its draws; the standard errors "
-                f"treat episodes as independent and are too small{remedy}"
+                f"{alike.words(step)}, so only {alike.steps:,} steps are independent; the standard "
+                f"errors treat episodes as independent and are too small{remedy}"
             )
             return replace(self, warning=warning)
         by_step, note = (*self.clusters, step), alike.note(step)
@@ -121,7 +121,7 @@ class Resolved:
     def without_rows(self, episode: str | None) -> Resolved:
         """Return the same for sums alone: by episode in place of HAC, unadjusted for robust."""
         if self.kind == "hac" and episode is not None:
-            note = f"without the rows, errors are clustered by {episode} in place of hac ones"
+            note = f"HAC errors need the rows; errors are clustered by {episode} instead"
             return replace(self, kind="clustered", clusters=(episode,), note=note)
         if self.kind == "robust":
             return replace(self, kind="unadjusted").noting(UNADJUSTED)
