@@ -119,8 +119,8 @@ def _lack_of_fit(x: Floats, base: Floats, others: Floats, groups: np.ndarray) ->
         scores = np.zeros((count, q))
         np.add.at(scores, groups, D * E[:, [j]])
         S = scores.sum(axis=0)
-        W = float(S @ np.linalg.lstsq(scores.T @ scores, S, rcond=None)[0])
-        p_values[j] = f_tail(W * (count - q) / (q * max(count - W, 1e-12)), q, count - q)
+        wald = float(S @ np.linalg.lstsq(scores.T @ scores, S, rcond=None)[0])
+        p_values[j] = f_tail(wald * (count - q) / (q * max(count - wald, 1e-12)), q, count - q)
     return np.asarray(np.minimum(p_values * E.shape[1], 1.0))
 
 

@@ -148,7 +148,7 @@ def stability(
 def _actions(
     planner: Any, problem: Problem, W: np.ndarray, x: np.ndarray, step: int, progress: Any
 ) -> np.ndarray:
-    """Return what the plans for weights (B, d_y, d_phi) do in x at a step, (B, n, d_a)."""
+    """Return what the plans for weights (draws, d_y, d_phi) do in x at a step, (draws, n, d_a)."""
 
     def planned(weights: Array) -> Array:
         rule = planner.solve(problem.with_weights(weights))
@@ -166,7 +166,7 @@ def _actions(
 
 
 def _agree(allowed: Actions, drawn: np.ndarray, actions: np.ndarray) -> np.ndarray:
-    """Return which draws recommend the same, (B, n)."""
+    """Return which draws recommend the same, (draws, n)."""
     room = np.zeros(allowed.dim)
     room[list(allowed.continuous)] = NEAR * (allowed.high - allowed.low)
     same: np.ndarray = np.all(np.abs(drawn - actions) <= room + 1e-9, axis=-1)

@@ -167,7 +167,7 @@ def interval_text(amount: IntervalEstimate) -> str:
 def _quantile(draws: np.ndarray, shares: Any) -> Any:
     """Return quantiles outside which a further draw lies with just the probability asked for.
 
-    The k-th of B draws has the share k / (B + 1) of the law below it on average. The usual
+    The k-th of m draws has the share k / (m + 1) of the law below it on average. The usual
     interpolation puts the ends of a 95% interval of 200 draws 94.1% apart.
     """
     return np.quantile(draws, shares, method="weibull")

@@ -50,13 +50,14 @@ NOISE = ("law", "shape")
 
 
 class ModelDraws(NamedTuple):
-    """A stack of B estimated models.
+    """A stack of estimated models, one per draw.
 
-    W (B, d_y, d_phi); what their noise covariances make of standard normal draws, two matrices
-    (B, d_x, d_x) each; the behaviour policy's weights (B, d_a, d_psi) and (B, d_z, d_f), of width 0
-    where it is not known; `Dynamics.reach` (B, 2, d_x); what an invalid instrument does to the
-    outputs by itself, `direct` times psi(x, z), (B, d_y, d_psi), of width 0 where it is valid;
-    `Dynamics.fade` (B, d_x); the shape of the noise, None where it is Gaussian.
+    W (draws, d_y, d_phi); what their noise covariances make of standard normal draws, two matrices
+    (draws, d_x, d_x) each; the behaviour policy's weights (draws, d_a, d_psi) and (draws, d_z,
+    d_f), of width 0 where it is not known; `Dynamics.reach` (draws, 2, d_x); what an invalid
+    instrument does to the outputs by itself, `direct` times psi(x, z), (draws, d_y, d_psi), of
+    width 0 where it is valid; `Dynamics.fade` (draws, d_x); the shape of the noise, None where it
+    is Gaussian.
     """
 
     W: np.ndarray
@@ -93,7 +94,7 @@ def estimated_model(source: Source) -> ModelDraws:
 def draw(
     source: Source, method: str, count: int, rng: np.random.Generator
 ) -> tuple[ModelDraws, np.ndarray | None]:
-    """Draw models; returns the weights of episodes too, (B, E), where they were resampled."""
+    """Draw models; returns the weights of episodes too, (draws, E), where they were resampled."""
     chosen, weights = drawing_method(source, method), None
     if chosen == "bootstrap":
         models, weights = bootstrap(source, count, rng)
@@ -139,10 +140,10 @@ def asymptotic(source: Source, count: int, rng: np.random.Generator) -> ModelDra
 def bootstrap(
     source: Source, count: int, rng: np.random.Generator
 ) -> tuple[ModelDraws, np.ndarray | None]:
-    """Estimate again with episodes counted at random; returns the weights too, (B, E).
+    """Estimate again with episodes counted at random; returns the weights too, (draws, E).
 
     Where the moments are kept by a cluster column its values are counted instead, and the weights
-    are those of the clusters of the log's first states, (B, s), where these are known.
+    are those of the clusters of the log's first states, (draws, s), where these are known.
 
     Where the weights of the model are not those that its sums give again (`gmm`, `sgda`), the
     draws lie around the model's as they lie around those of the closed form.
@@ -263,7 +264,7 @@ def wild_weights(groups: int, count: int, rng: np.random.Generator) -> np.ndarra
 
 
 def wild_draws(whole: np.ndarray, without: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return draws (B, ...) around `whole` (...), of which `without` (G, ...) lacks group g."""
+    """Return draws (draws, ...) around `whole` (...), of which `without` (G, ...) lacks group g."""
     groups = len(without)
     influence = np.sqrt((groups - 1) / groups) * (without.mean(axis=0) - without)
     drawn: np.ndarray = whole + np.tensordot(weights, influence, axes=1)
@@ -293,7 +294,7 @@ def _groups(source: Source) -> EpisodeMoments:
 
 
 def _estimates(source: Source, weights: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return W, the noise and the behaviour policy, each (B, ...), by weights of groups."""
+    """Return W, the noise and the behaviour policy, each (draws, ...), by weights of groups."""
     model, moments, behaviour = source.model, source.moments, source.behaviour
     if moments is None:
         raise ValueError("there are no moments")
@@ -332,7 +333,7 @@ def _second(moments: Moments, R: np.ndarray) -> np.ndarray:
 
 
 def _with_sampling_error(noise: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """Multiply covariances (B, d, d) by Wishart matrices of n degrees of freedom over n."""
+    """Multiply covariances (draws, d, d) by Wishart matrices of n degrees of freedom over n."""
     count, d = noise.shape[:2]
     bartlett = np.tril(rng.normal(size=(count, d, d)), -1)
     freedom = np.maximum(n - np.arange(d), 1)
@@ -401,6 +402,6 @@ def _instruments(
 def _scaled(
     covariance: np.ndarray, shape: tuple[int, int, int], rng: np.random.Generator
 ) -> np.ndarray:
-    """Draw matrices (B, d, r) whose columns have this covariance (d, d)."""
+    """Draw matrices (draws, d, r) whose columns have this covariance (d, d)."""
     drawn: np.ndarray = square_root(covariance) @ rng.normal(size=shape)
     return drawn

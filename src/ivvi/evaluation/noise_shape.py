@@ -58,7 +58,7 @@ class NoiseShape(NamedTuple):
 
 
 def shaped(noise: Array, x: Array, shape: NoiseShape | None) -> Array:
-    """Return e (B, n, d_x) for standard normal draws and states of that shape."""
+    """Return e (draws, n, d_x) for standard normal draws and states of that shape."""
     if shape is None:
         return noise
     xp = noise.__array_namespace__()

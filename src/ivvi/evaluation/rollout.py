@@ -62,7 +62,7 @@ class Task(Compact):
     def step(
         self, models: ModelDraws, x: Array, a: Array, noise: Array, h: Array, pushed: Any = 0.0
     ) -> tuple[Array, Array, Array]:
-        """Return the next states (B, n, d_x), the rewards and the chances of an end (B, n)."""
+        """Return next states (draws, n, d_x), rewards and chances of an end (draws, n)."""
         inside = jnp.clip(x, models.reach[:, :1], models.reach[:, 1:])
         y = jnp.einsum("bnf,byf->bny", self.phi(inside, a), models.W) + pushed
         mean = jnp.clip(self.update.mean(y, x, a), -FAR, FAR)
@@ -78,7 +78,7 @@ class Task(Compact):
         return x_next, r, chances.sum(axis=-1)
 
     def _chances(self, y: Array, x_next: Array) -> Array:
-        """Return the chances of each kind of end, and of a state that ends, (B, n, E)."""
+        """Return the chances of each kind of end, and of a state that ends, (draws, n, E)."""
         if self.terminal is None:
             return self.update.chances(y)
         chances = self.update.chances(y) if self.update.ends else None
@@ -87,7 +87,7 @@ class Task(Compact):
 
 @dataclass(frozen=True, repr=False)
 class Episodes(Compact):
-    """Where episodes start, (B, n, d_x), and the number of each, (B, n), which fixes its noise."""
+    """First states (draws, n, d_x), and the numbers (draws, n) that fix the noise."""
 
     starts: np.ndarray
     numbers: np.ndarray
@@ -97,7 +97,7 @@ class Episodes(Compact):
 def returns(
     task: Task, actor: Any, parameters: Any, models: ModelDraws, episodes: Episodes
 ) -> np.ndarray:
-    """Return sum_h discount^h r_h of each episode in each model, (B, n).
+    """Return sum_h discount^h r_h of each episode in each model, (draws, n).
 
     `actor` is an `Actor`, or any function of states (m, d_x), which is called once per step.
     """
@@ -111,7 +111,7 @@ def returns(
 def paths(
     task: Task, actor: Any, parameters: Any, models: ModelDraws, episodes: Episodes
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return states (H, B n, d_x) and actions (H, B n, d_a) of each step of the episodes."""
+    """Return states (H, draws n, d_x) and actions (H, draws n, d_a) of all steps."""
     with jax.enable_x64(True):
         starts, keys = jnp.asarray(episodes.starts), _keys(episodes)
         if hasattr(actor, "begin"):
@@ -126,7 +126,7 @@ def paths(
 def ended_by_step(
     task: Task, kinds: int, actor: Any, parameters: Any, models: ModelDraws, episodes: Episodes
 ) -> np.ndarray:
-    """Return the share of episodes that each step ends in each of so many ways, (B, kinds, H).
+    """Return the share of episodes that each step ends in each of so many ways, (draws, kinds, H).
 
     The episodes are simulated once: what an end of some kind would pay is all that differs.
     """
@@ -190,7 +190,7 @@ def _compiled(task: Task, actor: Any) -> Callable[..., Array]:
 
 @lru_cache(maxsize=32)
 def _compiled_ends(task: Task, actor: Any, kinds: int) -> Callable[..., Array]:
-    """Compile what `ended_by_step` simulates: shares of the steps, (kinds, H, B)."""
+    """Compile what `ended_by_step` simulates: shares of the steps, (kinds, H, draws)."""
 
     def of_kind(amounts: Array, *arguments: Any) -> Array:
         paid = replace(task, end_amounts=amounts)
@@ -204,7 +204,7 @@ def _compiled_ends(task: Task, actor: Any, kinds: int) -> Callable[..., Array]:
 
 @lru_cache(maxsize=32)
 def _compiled_paths(task: Task, actor: Any) -> Callable[..., Any]:
-    """Compile what `paths` simulates: states and actions by step, (H, B, n, ..)."""
+    """Compile what `paths` simulates: states and actions by step, (H, draws, n, ..)."""
     return jax.jit(lambda *given: _episodes(task, actor, *given, keep=True)[2][0])  # type: ignore[no-any-return]
 
 
@@ -215,7 +215,7 @@ def _nothing(x: Array, a: Array, x_next: Array, h: Array) -> Array:
 def _run(
     task: Task, actor: Actor, models: ModelDraws, parameters: Any, starts: Array, keys: Array
 ) -> Array:
-    """Whole episodes: returns (B, n)."""
+    """Whole episodes: returns (draws, n)."""
     return _episodes(task, actor, models, parameters, starts, keys)[1]
 
 
@@ -244,7 +244,7 @@ def _episodes(
 
 
 def _called(task: Task, policy: Any, models: ModelDraws, x: Array, keys: Array) -> np.ndarray:
-    """Call a function of NumPy states once for each step; returns (B, n)."""
+    """Call a function of NumPy states once for each step; returns (draws, n)."""
     paid = _steps_called(task, policy, models, x, keys)
     return np.asarray(sum(task.discount**h * r for h, (_, _, r) in enumerate(paid)))
 
@@ -252,7 +252,7 @@ def _called(task: Task, policy: Any, models: ModelDraws, x: Array, keys: Array) 
 def _steps_called(
     task: Task, policy: Any, models: ModelDraws, x: Array, keys: Array
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield states (B, n, d_x) and actions of each step, and what it pays, (B, n)."""
+    """Yield states (draws, n, d_x) and actions of each step, and what it pays, (draws, n)."""
     step, alive = _compiled_step(task), jnp.ones(x.shape[:2])
     for h in range(task.horizon):
         states = np.asarray(x).reshape(-1, x.shape[-1])
@@ -277,7 +277,7 @@ def _compiled_step(task: Task) -> Callable[..., Any]:
 
 
 def _keys(episodes: Episodes) -> Array:
-    """Return the key of each episode, (B, n), which fixes its noise."""
+    """Return the key of each episode, (draws, n), which fixes its noise."""
     key = jax.random.key(episodes.seed)
     return jax.vmap(jax.vmap(partial(jax.random.fold_in, key)))(jnp.asarray(episodes.numbers))
 

@@ -134,7 +134,7 @@ class RolloutDesign(Compact):
         rng: np.random.Generator,
         clusters: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Return the weight of each group of episodes in each draw, (B, groups).
+        """Return the weight of each group of episodes in each draw, (draws, groups).
 
         Groups are first states, with the weights of their episodes in a bootstrap; where there
         are few of them, or they were given, just episodes. First states of one of the `clusters`
@@ -153,7 +153,7 @@ class RolloutDesign(Compact):
     def combine(
         self, of_point: np.ndarray, of_draws: np.ndarray, shares: np.ndarray
     ) -> tuple[float, np.ndarray]:
-        """Return the value of the estimate and of the draws from returns (N,) and (B, n).
+        """Return the value of the estimate and of the draws from returns (N,) and (draws, n).
 
         A mean return lies between the least and the largest return of an episode, and so does
         each draw: rewards paid at ends alone give no value beyond them.

@@ -1,7 +1,7 @@
 """Actors in a stack of models: fixed policies, the behaviour policy, a plan for each model.
 
-An actor acts for B models with n episodes each, x (B, n, d_x). What differs between calls
-of one kind is an argument of the compiled simulation and not a part of it.
+An actor acts in many drawn models with n episodes each, x (draws, n, d_x). What differs between
+calls of one kind is an argument of the compiled simulation and not a part of it.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Actor(Protocol):
     def act(
         self, models: ModelDraws, parameters: Any, x: Array, h: Array, memory: Any, keys: Array
     ) -> tuple[Array, Any]:
-        """Return actions (B, n, d_a) for states (B, n, d_x), and what to remember."""
+        """Return actions (draws, n, d_a) for states (draws, n, d_x), and what to remember."""
         ...
 
     def pushed(self, models: ModelDraws, parameters: Any, x: Array, memory: Any) -> Array | float:
-        """Return what the instrument just acted on does by itself, (B, n, d_y).
+        """Return what the instrument just acted on does by itself, (draws, n, d_y).
 
         To those who act on none it is a part of the noise.
         """
@@ -88,7 +88,7 @@ class OneAction(Actor):
 
 @dataclass(frozen=True)
 class BehaviourActor(Actor):
-    """The log's own policy without the confounder, with each world's G and C.
+    """The log's own policy without the confounder, with each world's own weights.
 
     Its parameters are `BehaviourRows`.
     """
@@ -138,7 +138,7 @@ class BehaviourActor(Actor):
 class Planned:
     """A plan made inside the simulation, for the weights that are its parameters.
 
-    Weights (B, d_y, d_phi) give each world a plan of its own, (d_y, d_phi) one plan to all.
+    Weights (draws, d_y, d_phi) give each world a plan of its own, (d_y, d_phi) one plan to all.
     Only planners whose work is done when they act can be traced (`MPC`).
     """
 
@@ -152,5 +152,5 @@ class Planned:
 
 
 def _each(draw: Callable[..., Array], keys: Array, *settings: Any) -> Array:
-    """Call a function of one key for keys (B, n)."""
+    """Call a function of one key for keys (draws, n)."""
     return jax.vmap(jax.vmap(lambda key: draw(key, *settings)))(keys)

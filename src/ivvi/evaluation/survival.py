@@ -78,7 +78,7 @@ def _shares_ended(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the shares that have ended in each way after 0, ..., H steps.
 
-    In the estimated model, (kinds, H + 1), and in the drawn ones, (B, kinds, H + 1).
+    In the estimated model, (kinds, H + 1), and in the drawn ones, (draws, kinds, H + 1).
     """
     design, models = estimator.rollouts, estimator.models
     task = Task.of(estimator.problem)
@@ -98,7 +98,7 @@ def _shares_ended(
 
 
 def _band(point: np.ndarray, drawn: np.ndarray, level: float) -> Survival:
-    """Return a curve (H + 1,) with the quantiles of drawn ones, (B, H + 1)."""
+    """Return a curve (H + 1,) with the quantiles of drawn ones, (draws, H + 1)."""
     tails = (1 - level) / 2
     low, high = np.quantile(np.clip(drawn, 0.0, 1.0), [tails, 1 - tails], axis=0, method="weibull")
     return Survival(point, np.minimum(low, point), np.maximum(high, point))

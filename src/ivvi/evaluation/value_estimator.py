@@ -90,12 +90,12 @@ class ValueEstimator:
         return self.problem.doubts_of(*paths(self._task, actor, parameters, one, episodes))
 
     def _in_draws(self, actor: Any, parameters: Any) -> np.ndarray:
-        """Return those of a few episodes in each drawn world, (B, n)."""
+        """Return those of a few episodes in each drawn world, (draws, n)."""
         few, size = self.rollouts.few, self.rollouts.size
         return in_chunks(self._task, actor, parameters, self.models, few, size, self.progress)
 
     def _again(self, planner: Any, first: np.ndarray) -> np.ndarray:
-        """Return their substitutes when every draw has a plan of its own, (B, n).
+        """Return their substitutes when every draw has a plan of its own, (draws, n).
 
         How much too good a plan looks to the world that it was made for, V_b(pi_b) - V(pi_b),
         is how much too good the estimate's own plan looks; this is its value less that.

@@ -338,16 +338,16 @@ class Contrast:
             values = np.linspace(low, high, points)
         rows = [at.get(n, float(np.median(x[:, j]))) for j, n in enumerate(state)]
         acted = [at.get(n, float(a[:, j].mean())) for j, n in enumerate(action)]
-        X, doses = np.tile(rows, (len(values), 1)), np.tile(acted, (len(values), 1))
+        states, doses = np.tile(rows, (len(values), 1)), np.tile(acted, (len(values), 1))
         if self.over in state:
-            X[:, state.index(self.over)] = values
-            return values, self.combinations(estimate, X, doses)
+            states[:, state.index(self.over)] = values
+            return values, self.combinations(estimate, states, doses)
         column = action.index(self.over)
         half = float(a[:, column].std()) / 10 or 0.05
         low_a, high_a = doses.copy(), doses.copy()
         low_a[:, column], high_a[:, column] = values - half, values + half
         phi = estimate.design.phi
-        return values, (phi(X, high_a) - phi(X, low_a)) / (2 * half)
+        return values, (phi(states, high_a) - phi(states, low_a)) / (2 * half)
 
     def combinations(self, estimate: Estimate, x: Floats, a: Floats) -> Floats:
         """The effect at states (n, d_x), other actions as they are (n, d_a): m (n, d_phi)."""

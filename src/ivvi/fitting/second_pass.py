@@ -70,10 +70,10 @@ def second_pass(
 def _embedded(score: Score, at: list[int], width: int) -> Score:
     """Return a score of some columns of v as one of all of them."""
     space = score.space
-    R, T = np.zeros((len(score.R), width)), np.zeros((width, space.rank))
+    R, to_white = np.zeros((len(score.R), width)), np.zeros((width, space.rank))
     shift = np.zeros(width)
-    R[:, at], T[at], shift[at] = score.R, space.to_white, space.shift
-    return replace(score, R=R, space=replace(space, to_white=T, shift=shift))
+    R[:, at], to_white[at], shift[at] = score.R, space.to_white, space.shift
+    return replace(score, R=R, space=replace(space, to_white=to_white, shift=shift))
 
 
 def _diagnostic_scores(

@@ -85,8 +85,8 @@ class LargestContrast:
 def zero_mean(groups: Mapping[str, Floats], null: str) -> LargestContrast | None:
     """Test that scores (blocks, d) have mean zero, jointly within each group.
 
-    Hotelling's T^2, as F(d, B - d), where there are three blocks for each of the d
-    restrictions; else the largest single F(1, B - 1). None when nothing varies.
+    Hotelling's T^2, as F(d, blocks - d), where there are three blocks for each of the d
+    restrictions; else the largest single F(1, blocks - 1). None when nothing varies.
     """
     comparisons: list[tuple[str, Floats, Statistic]] = []
     for label, scores in groups.items():
@@ -152,10 +152,10 @@ def furthest_combination(scores: Floats) -> tuple[Floats, float]:
 
 
 def _as_small(parts: list[Floats], p_value: float) -> float:
-    """Share of draws in which the smallest p-value of several scores (B, d_i) is as small.
+    """Share of draws in which the smallest p-value of several scores (n, d_i) is as small.
 
     Under the null the sign of a block is by chance (exactly so where scores are symmetric).
-    With U an orthonormal basis of the scores S and signs s, |U^T s|^2 = B T^2 / (T^2 + B - 1);
+    With U an orthonormal basis of the scores S and signs s, |U^T s|^2 = n T^2 / (T^2 + n - 1);
     it is |L^-1 S^T s|^2 with L L^T = S^T S.
     """
     blocks = len(parts[0])
@@ -208,6 +208,6 @@ def _whiten(scores: Floats) -> Floats:
 
 
 def _hotelling(whitened: Floats, null: str) -> Statistic:
-    B, d = whitened.shape
-    t2 = B * float(np.sum(whitened.mean(axis=0) ** 2))
-    return Statistic(t2 * (B - d) / (d * (B - 1)), (d, B - d), null)
+    blocks, d = whitened.shape
+    t2 = blocks * float(np.sum(whitened.mean(axis=0) ** 2))
+    return Statistic(t2 * (blocks - d) / (d * (blocks - 1)), (d, blocks - d), null)

@@ -248,12 +248,16 @@ class Profile(Compact):
         """
         ends, walking = np.full(len(q), np.nan), np.arange(len(q))
         room = q - self.least
-        step, B = se * np.sqrt(room), np.tile(self.centre, (len(q), 1))
-        B[:, 1:] -= (step / se**2)[:, None] * self.cov[effects]
+        step, thetas = se * np.sqrt(room), np.tile(self.centre, (len(q), 1))
+        thetas[:, 1:] -= (step / se**2)[:, None] * self.cov[effects]
         inside, outside = np.zeros(len(q)), np.full(len(q), np.inf)
         for _ in range(EXPANSIONS):
-            B[walking, 1 + effects[walking]] = self.centre[1 + effects[walking]] - step[walking]
-            values, B[walking] = _minimise(self.scores, B[walking], _others(effects[walking], B))
+            thetas[walking, 1 + effects[walking]] = (
+                self.centre[1 + effects[walking]] - step[walking]
+            )
+            values, thetas[walking] = _minimise(
+                self.scores, thetas[walking], _others(effects[walking], thetas)
+            )
             walking, values = walking[np.isfinite(values)], values[np.isfinite(values)]
             now = step[walking]
             inside[walking] = np.where(values <= q[walking], now, inside[walking])
@@ -272,9 +276,9 @@ class Profile(Compact):
         return ends
 
 
-def _others(effects: Ints, B: Floats) -> Bools:
+def _others(effects: Ints, thetas: Floats) -> Bools:
     """Return which entries of b move while those effects stay where they are, (w, t)."""
-    free = np.ones((len(effects), B.shape[1]), dtype=bool)
+    free = np.ones((len(effects), thetas.shape[1]), dtype=bool)
     free[:, 0] = False
     free[np.arange(len(effects)), 1 + effects] = False
     return free
@@ -355,21 +359,21 @@ def _standard_error(scores: EffectScores, b: Floats) -> float:
     return float(np.sqrt(half @ scores.variance(b) @ half))
 
 
-def _statistics(scores: EffectScores, B: Floats) -> Floats:
-    """AR at each row of B (n, t)."""
-    g = B @ scores.sums.T
-    S = np.einsum("iajb,na,nb->nij", scores.squares, B, B, optimize=True)
+def _statistics(scores: EffectScores, thetas: Floats) -> Floats:
+    """AR at each row of thetas (n, t)."""
+    g = thetas @ scores.sums.T
+    S = np.einsum("iajb,na,nb->nij", scores.squares, thetas, thetas, optimize=True)
     values: Floats = np.einsum("ni,ni->n", g, np.linalg.solve(S, g[:, :, None])[:, :, 0])
     return values
 
 
-def _minimise(scores: EffectScores, B: Floats, free: Bools) -> tuple[Floats, Floats]:
-    """Minimise AR from each row of B (w, t) over its `free` entries.
+def _minimise(scores: EffectScores, thetas: Floats, free: Bools) -> tuple[Floats, Floats]:
+    """Minimise AR from each row of thetas (w, t) over its `free` entries.
 
     Returns the least values (w,), infinite where a variance is not positive, and where they are.
     """
-    B = B.copy()
-    values, slopes, hessians = _evaluate(scores, B, free)
+    thetas = thetas.copy()
+    values, slopes, hessians = _evaluate(scores, thetas, free)
     moving = np.flatnonzero(np.isfinite(values))
     for _ in range(STEPS):
         steps = -_solved(hessians[moving], slopes[moving])
@@ -378,20 +382,20 @@ def _minimise(scores: EffectScores, B: Floats, free: Bools) -> tuple[Floats, Flo
         moving, steps = moving[worth], steps[worth]
         if not len(moving):
             break
-        trial = _evaluate(scores, B[moving] + steps, free[moving])
+        trial = _evaluate(scores, thetas[moving] + steps, free[moving])
         for _ in range(HALVINGS):
             worse = np.flatnonzero(trial[0] > values[moving])
             if not len(worse):
                 break
             steps[worse] /= 2
-            again = _evaluate(scores, (B[moving] + steps)[worse], free[moving[worse]])
+            again = _evaluate(scores, (thetas[moving] + steps)[worse], free[moving[worse]])
             for part, new in zip(trial, again, strict=True):
                 part[worse] = new
         better = trial[0] <= values[moving]
         moving = moving[better]
-        B[moving] += steps[better]
+        thetas[moving] += steps[better]
         values[moving], slopes[moving], hessians[moving] = (part[better] for part in trial)
-    return values, B
+    return values, thetas
 
 
 def _solved(A: Floats, b: Floats) -> Floats:
@@ -402,17 +406,17 @@ def _solved(A: Floats, b: Floats) -> Floats:
         return np.asarray(np.einsum("wij,wj->wi", np.linalg.pinv(A, hermitian=True), b))
 
 
-def _evaluate(scores: EffectScores, B: Floats, free: Bools) -> tuple[Floats, Floats, Floats]:
-    """Return AR at each row b of B, D' S^-1 g and D' S^-1 D of its free entries.
+def _evaluate(scores: EffectScores, thetas: Floats, free: Bools) -> tuple[Floats, Floats, Floats]:
+    """Return AR at each row b of thetas, D' S^-1 g and D' S^-1 D of its free entries.
 
     The entries that stay have no slope and a curvature of one, so that a step leaves them.
     """
-    (w, t), k = B.shape, len(scores.sums)
-    with_g = (B @ scores.by_column).reshape(w, t, k * k)  # Cov of G's columns with g
-    S = (B[:, None] @ with_g).reshape(w, k, k)
-    S[~(np.abs(B).max(axis=1) < FARTHEST)] = 0.0
+    (w, t), k = thetas.shape, len(scores.sums)
+    with_g = (thetas @ scores.by_column).reshape(w, t, k * k)  # Cov of G's columns with g
+    S = (thetas[:, None] @ with_g).reshape(w, k, k)
+    S[~(np.abs(thetas).max(axis=1) < FARTHEST)] = 0.0
     whiten = _inverse_roots(S)
-    u = whiten @ (B @ scores.sums.T)[:, :, None]
+    u = whiten @ (thetas @ scores.sums.T)[:, :, None]
     pull = whiten.swapaxes(1, 2) @ u
     turned = (with_g.reshape(w, t, k, k) @ pull[:, None])[..., 0].swapaxes(1, 2)
     D = np.where(free[:, None], whiten @ (scores.sums - turned), 0.0)

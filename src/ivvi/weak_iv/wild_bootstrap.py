@@ -96,7 +96,7 @@ class WildTest:
 
 
 def draw_weights(clusters: int, draws: int, seed: int) -> tuple[Floats, str]:
-    """Return draws (B, G) of the clusters' weights, and what they are called."""
+    """Return draws (draws, clusters) of the clusters' weights, and what they are called."""
     if clusters < FEWEST_WILD:
         raise InputError(
             f"{clusters} clusters are too few for the wild bootstrap; expected at least "
@@ -156,14 +156,14 @@ class WildBootstrap:
     def p_value(self, c: Floats, null: float) -> float:
         """Return twice the share of draws whose t lies beyond that of the estimate, at most 1."""
         t, draw = self._statistic(c, null)[0], self._restricted(c, null)
-        drawn = np.concatenate([draw(W) for W in self._chunks()])
+        drawn = np.concatenate([draw(signs) for signs in self._chunks()])
         tie = TIE * abs(t)  # the draw of ones is the estimate itself
         return min(1.0, 2 * float(min(np.mean(drawn > t + tie), np.mean(drawn < t - tie))))
 
     def _ar_p_value(self, c: Floats, null: float) -> float:
         u_sums = self._restricted(c, null).u_sums
         own = float(self._anderson_rubin(u_sums, np.ones((1, len(self._K))))[0])
-        drawn = np.concatenate([self._anderson_rubin(u_sums, W) for W in self._chunks()])
+        drawn = np.concatenate([self._anderson_rubin(u_sums, signs) for signs in self._chunks()])
         return float(np.mean(drawn > own * (1 + TIE)))
 
     def _chunks(self) -> list[Floats]:
@@ -194,12 +194,12 @@ class WildBootstrap:
         V_sums = self._X[:, :, X2] - self._K @ Pi  # (G, r, m)
         return _Draws(self._K, u_sums, V_sums, Pi, self._A, X2, c, self._n)
 
-    def _anderson_rubin(self, u_sums: Floats, W: Floats) -> Floats:
-        """Wald's statistic of the excluded instruments in the regression of W u on psi~, (B,)."""
+    def _anderson_rubin(self, u_sums: Floats, signs: Floats) -> Floats:
+        """Wald's statistic of the excluded instruments in a regression of signs * u, (draws,)."""
         exogenous = [j for j in range(self._A.shape[1]) if j not in self._endogenous]
         inside = np.linalg.qr(self._A[:, exogenous], mode="complete")[0][:, len(exogenous) :]
-        means = W @ u_sums / self._n
-        scores = W[:, :, None] * (u_sums @ inside)
+        means = signs @ u_sums / self._n
+        scores = signs[:, :, None] * (u_sums @ inside)
         scores = scores - np.einsum("brs,gst->bgt", means[:, None], self._K @ inside)
         omega = np.swapaxes(scores, 1, 2) @ scores / self._n**2
         gap = means @ inside
@@ -238,21 +238,21 @@ class _Draws:
     c: Floats
     n: float
 
-    def __call__(self, W: Floats) -> Floats:
-        """Return the t statistics of draws W (B, G), (B,); the null is true in all of them."""
-        A = np.repeat(self.A[None], len(W), axis=0)
-        A[:, :, self.X2] = self.Pi + np.einsum("bg,grm->brm", W, self.V_sums) / self.n
-        mean = W @ self.u_sums / self.n  # (B, r)
+    def __call__(self, signs: Floats) -> Floats:
+        """Return t statistics (draws,) for `signs` (draws, clusters); the null is true in all."""
+        A = np.repeat(self.A[None], len(signs), axis=0)
+        A[:, :, self.X2] = self.Pi + np.einsum("bg,grm->brm", signs, self.V_sums) / self.n
+        mean = signs @ self.u_sums / self.n  # (draws, r)
         turned = np.swapaxes(A, 1, 2)
         gram = turned @ A
-        gap = np.linalg.solve(gram, turned @ mean[:, :, None])[:, :, 0]  # (B, d)
+        gap = np.linalg.solve(gram, turned @ mean[:, :, None])[:, :, 0]  # (draws, d)
         half = (A @ np.linalg.solve(gram, np.broadcast_to(self.c, gap.shape)[:, :, None]))[:, :, 0]
         fixed = self.A.copy()
         fixed[:, self.X2] = self.Pi
-        smooth = gap @ fixed.T  # what the estimate explains by psi~ alone, (B, r)
-        own = half @ self.u_sums.T  # (B, G)
+        smooth = gap @ fixed.T  # what the estimate explains by psi~ alone, (draws, r)
+        own = half @ self.u_sums.T  # (draws, clusters)
         own -= np.einsum("br,grm,bm->bg", half, self.V_sums, gap[:, self.X2], optimize=True)
-        scores = W * own - np.einsum("br,grs,bs->bg", half, self.K, smooth, optimize=True)
+        scores = signs * own - np.einsum("br,grs,bs->bg", half, self.K, smooth, optimize=True)
         se = np.sqrt(np.sum(scores**2, axis=1)) / self.n
         t: Floats = (gap @ self.c) / se
         return t

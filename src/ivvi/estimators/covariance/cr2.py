@@ -37,11 +37,13 @@ def bell_mccaffrey(
     freedom, adjusted = np.empty(estimate.W.shape), np.empty_like(scores)
     for output in range(d_y):
         _, size, right = np.linalg.svd(L[output], full_matrices=False)
-        V = right[size > 1e-12 * size.max(initial=0.0)].T  # (r, d)
-        P = _inverse_roots(V.T @ second @ V)
-        adjusted[:, output] = np.einsum("ri,cij,sj,cs->cr", V, P, V, scores[:, output])
-        weights = L[output] @ V
-        parts = (P, V.T @ second @ V, first @ V)
+        directions = right[size > 1e-12 * size.max(initial=0.0)].T  # (r, d)
+        leverages = directions.T @ second @ directions
+        roots = _inverse_roots(leverages)
+        turned = scores[:, output] @ directions
+        adjusted[:, output] = np.einsum("ri,cij,cj->cr", directions, roots, turned)
+        weights = L[output] @ directions
+        parts = (roots, leverages, first @ directions)
         freedom[output] = _freedom(weights, *parts, rho[output], moments.weight)
     flat = adjusted.reshape(len(adjusted), -1)
     omega = flat.T @ flat * (moments.n / moments.weight**2)
@@ -75,20 +77,20 @@ def _inverse_roots(S: Floats) -> Floats:
 
 
 def _freedom(
-    weights: Floats, P: Floats, S: Floats, first: Floats, rho: float, total: float
+    weights: Floats, roots: Floats, S: Floats, first: Floats, rho: float, total: float
 ) -> Floats:
     """Degrees of freedom for each row of `weights` (d_phi, d); `first` (C, d) are sums of X~."""
     freedom = np.full(len(weights), float(len(S) - 1))
     if len(S) > MOST_CLUSTERS:
         return freedom
-    PS, PPS, sums = P @ S, P @ P @ S, first / np.sqrt(total)
-    moved = np.einsum("cij,cj->ci", P, sums)
+    once, twice, sums = roots @ S, roots @ roots @ S, first / np.sqrt(total)
+    moved = np.einsum("cij,cj->ci", roots, sums)
     for j, w in enumerate(weights):
         if not w.any():
             continue
-        along = np.einsum("i,cij->cj", w, PS)
-        alone = np.diag(np.einsum("i,cij,j->c", w, PPS, w)) - along @ along.T
+        along = np.einsum("i,cij->cj", w, once)
+        alone = np.diag(np.einsum("i,cij,j->c", w, twice, w)) - along @ along.T
         common = np.diag(moved @ w) - along @ sums.T
-        K = (1 - rho) * alone + rho * common @ common.T
-        freedom[j] = max(1.0, np.trace(K) ** 2 / float(np.sum(K**2)))
+        variance = (1 - rho) * alone + rho * common @ common.T
+        freedom[j] = max(1.0, np.trace(variance) ** 2 / float(np.sum(variance**2)))
     return freedom
