@@ -157,7 +157,7 @@ def _loss(training: Moments, held_out: Moments, design: Design, plain: Design) -
         _placed(fit.W, one, whole) for fit, one in zip(fits, (design, plain), strict=True)
     )  # weights of the columns of phi, (d_phi, d_y)
     phi, psi, y = (np.array(c) for c in (whole.phi_columns, whole.psi_columns, whole.y_columns))
-    second, second_held = _second(training), _second(held_out)
+    second, second_held = training.second, held_out.second
     delta = _first_stage(second, whole) @ (h - h0)
     left = np.vstack([-h0, np.eye(len(y))])
     columns = np.concatenate([phi, y])
@@ -173,12 +173,6 @@ def _placed(W: Floats, design: Design, whole: Design) -> Floats:
     places = [whole.phi_columns.index(at[column]) for column in design.phi_columns]
     weights[places] = W.T
     return weights
-
-
-def _second(moments: Moments) -> Floats:
-    """Mean squares and products of v."""
-    second: Floats = moments.scatter / moments.weight + np.outer(moments.mean, moments.mean)
-    return second
 
 
 def _first_stage(second: Floats, design: Design) -> Floats:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.diagnostics.distributions import f_tail, solve_decreasing
+from ivvi.diagnostics.distributions import f_quantile
 from ivvi.diagnostics.statistic import Statistic
 from ivvi.estimators.estimate import RANK_TOLERANCE, Floats
 
@@ -173,7 +173,7 @@ def _as_small(parts: list[Floats], p_value: float) -> float:
 
 def _limit(p_value: float, d: int, blocks: int) -> float:
     """Value of |U^T s|^2 at which Hotelling's test of d means has this p-value."""
-    value = solve_decreasing(lambda value: f_tail(value, d, blocks - d), p_value)
+    value = 1 / f_quantile(p_value, blocks - d, d)  # exact for small p, where 1 - p is not
     t2 = value * d * (blocks - 1) / (blocks - d)
     return (1 - 1e-12) * blocks * t2 / (t2 + blocks - 1)
 

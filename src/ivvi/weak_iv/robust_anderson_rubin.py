@@ -109,7 +109,8 @@ def search(
 def find_root(function: Callable[[float], float], low: float, high: float) -> float:
     """Return where a continuous function of opposite signs at `low` and `high` is zero.
 
-    Regula falsi, in which an end that stays counts half (Illinois); then halving.
+    Regula falsi, in which an end that stays counts half (Illinois); then halving. It is written
+    here because importing scipy.optimize takes longer than most fits.
     """
     left, right, side = function(low), function(high), 0
     precise = 1e-15 * max(abs(left), abs(right))
@@ -176,7 +177,10 @@ def minimise_ar(
 def descend(
     evaluate: Callable[[Floats], tuple[float, Floats]], h: Floats, enough: float = -math.inf
 ) -> tuple[float, Floats]:
-    """Minimise a function, given with its slope, by BFGS from `h`, down to `enough`."""
+    """Minimise a function, given with its slope, by BFGS from `h`, down to `enough`.
+
+    Not SciPy's, for the reason given in `find_root`.
+    """
     value, slope = evaluate(h)
     inverse = np.eye(len(h)) / max(float(np.linalg.norm(slope)), 1.0)
     for _ in range(DESCENTS):
