@@ -59,8 +59,8 @@ class Actions:
         once = len(self.continuous) == len(places) == len(self.low)
         if not once or not places <= {*range(self.dim)}:
             raise InputError(
-                f"there are continuous coordinates {self.continuous}; expected {len(self.low)} of "
-                f"{self.dim}"
+                f"the continuous coordinates are {self.continuous}; expected {len(self.low)} "
+                f"different ones below {self.dim}"
             )
         for i, (low, high) in enumerate(zip(self.low, self.high, strict=True)):
             if not low < high or not np.isfinite([low, high]).all():

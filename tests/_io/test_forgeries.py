@@ -107,7 +107,7 @@ POLICIES = {
     "horizon": (lambda d: d.update(horizon="a"), "not a complete policy"),
     "continuous twice": (
         lambda d: d["actions"].update(continuous=[0] * len(d["actions"]["continuous"])),
-        "there are continuous coordinates",
+        "the continuous coordinates are",
     ),
     "endless horizon": (lambda d: d.update(horizon=1e300), "its horizon is 1"),
     "negative horizon": (lambda d: d.update(horizon=-3), "its horizon is -3"),

@@ -143,7 +143,7 @@ def test_exact_outputs_have_no_errors(ward):
     text = fit.summary()
     assert "output next_hours = 1 + hours\n" in text
     assert "next_age" not in text
-    assert not any(output == "next_hours" for output, _ in fit.robust_intervals.found)
+    assert not any(output == "next_hours" for output, _ in fit.robust_intervals.intervals)
 
 
 def test_exact_outputs_are_no_headline(ward, tmp_path):

@@ -244,8 +244,8 @@ REFUSED = [
     ),
     ({}, {"absorb": "q"}, "absorb column 'q' is not in the log"),
     ({}, {"absorb": "x"}, "column 'x' is both absorbed and given as state"),
-    ({}, {"difference": True}, "effects are absorbed from the rows of a log"),
-    ({}, {"episodes": True}, "effects are absorbed from the rows of a log"),
+    ({}, {"difference": True}, "absorbing effects needs the rows of a log"),
+    ({}, {"episodes": True}, "absorbing effects needs the rows of a log"),
     ({}, {"method": ivvi.SGDA(memory="linear")}, "linear memory"),
     ({}, {"se": StandardErrors("wild", "t", draws=99)}, "span several clusters"),
 ]

@@ -250,7 +250,7 @@ def test_what_cannot_be_differenced_is_refused(log, tmp_path):
     with pytest.raises(InputError, match="clustered by the episode alone"):
         ivvi.estimate(log, difference=True, se=ivvi.StandardErrors(cluster="step"))
     for settings in ({"client": 2}, {"episodes": True}):
-        with pytest.raises(InputError, match="in one pass and one process"):
+        with pytest.raises(InputError, match="differences need the rows of a log"):
             ivvi.estimate(log, difference=True, **settings)
     fit = ivvi.estimate(log, difference=True)
     with pytest.raises(InputError, match="no moments to add others to"):

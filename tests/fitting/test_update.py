@@ -189,7 +189,7 @@ def test_an_export_that_holds_the_old_rows_too_is_refused(halves, shuffled, tmp_
         table = table.take(np.random.default_rng(0).permutation(table.num_rows))
         pq.write_table(table, whole)
     result = run("update", tmp_path / "model", whole)
-    assert_refused(result, "285 of the 285 that it keeps stand there again", "--again")
+    assert_refused(result, "285 of the 285 that it keeps appear again", "--again")
     assert (tmp_path / "model" / "model.npz").read_bytes() == before
     assert run("update", tmp_path / "model", new).code == 0
     assert_refused(run("update", tmp_path / "model", whole), "repeats rows")

@@ -134,7 +134,7 @@ def test_a_fact_of_an_earlier_log_that_changes_in_another_is_refused():
     moved = table()
     moved["sex"] = moved["sex"].copy()
     moved["sex"][20] = "m"
-    with pytest.raises(DataError, match=r"'sex\[m\]' was taken .* \(patient 2 and day 4\)"):
+    with pytest.raises(DataError, match=r"'sex\[m\]' looked constant .* \(patient 2 and day 4\)"):
         list(open_like(moved, first.roles).batches(size=7))
 
 

@@ -136,7 +136,7 @@ def test_an_unbounded_interval_is_told_in_every_place(tmp_path):
 def test_no_interval_is_recommended_where_there_is_none_to_trust(tmp_path):
     fit = ivvi.estimate(opened(made(np.random.default_rng(3), first=1.0, actions=2, instruments=3)))
     assert fit.robust_intervals.too_weak
-    assert not fit.robust_intervals.found
+    assert not fit.robust_intervals.intervals
     verdict = fit.diagnostics.verdict
     assert (verdict.word, verdict.recommended) == ("weak", "none")
     assert fit.to_json()["recommended"] == "none"
@@ -170,14 +170,14 @@ def test_methods_without_robust_intervals_say_why():
     log = opened(made(np.random.default_rng(6), first=20))
     for method, why in (("least-squares", "does not use"), ("ridge", "shrunk")):
         fit = ivvi.estimate(log, method=method)
-        assert not fit.robust_intervals.found
+        assert not fit.robust_intervals.intervals
         assert why in fit.to_json()["robust_interval_reason"]
 
 
 def test_of_many_effects_the_first_have_intervals():
     log = ivvi.make_env("linear", dim=6).collect(episodes=100, horizon=20, seed=1)
     robust = ivvi.estimate(log).robust_intervals
-    assert len(robust.found) + len(robust.reasons) == 24
+    assert len(robust.intervals) + len(robust.reasons) == 24
     assert "only 24 of 36 effects" in robust.reason
 
 

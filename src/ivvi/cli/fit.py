@@ -59,8 +59,7 @@ class MethodOptions:
     inner: Annotated[
         int | None,
         typer.Option(
-            help="Dual steps of sgda on each mini-batch before its primal step. [default: one "
-            "beside it, or the paper's]"
+            help="Dual steps of sgda before each primal step. [default: 1, or the paper's]"
         ),
     ] = None
     restart: Annotated[

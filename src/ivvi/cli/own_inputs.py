@@ -53,8 +53,8 @@ def _holds(source: str, target: Path) -> bool:
         if any(os.path.samefile(path, target) for path in [source] if os.path.exists(path)):
             return True
         if glob.has_magic(source):
-            found = glob.iglob(source, recursive=True)
-            return any(os.path.samefile(path, target) for path in found)
+            matches = glob.iglob(source, recursive=True)
+            return any(os.path.samefile(path, target) for path in matches)
         folder, own = Path(source).resolve(), target.resolve()
         if folder.is_dir() and own.is_file() and own.is_relative_to(folder):
             saved = own.with_suffix(".npz").exists() and own.suffix in (".json", ".npz")

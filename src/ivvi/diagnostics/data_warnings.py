@@ -39,7 +39,7 @@ def data_warnings(log: Log, head: Batch, counts: Counts, *, linear: bool) -> tup
     missing = missing_codes(head, log.roles)
     codes = category_codes(head, log.roles) if linear else []
     late = leaks(head, log.roles)
-    named = [one.warning for found in (late, missing, codes) for one in found[:MOST]]
+    named = [one.warning for doubts in (late, missing, codes) for one in doubts[:MOST]]
     texts = (
         *named,
         *levels_alike(log.roles.categories),
@@ -116,10 +116,10 @@ def cut_off(head: Batch, outputs: Sequence[str]) -> str:
             if len(others) < FEWEST_OTHERS or often or (word == "smallest" and value == 0):
                 continue
             return (
-                f"{share:.0%} of {outputs[j]} are exactly {value:.6g}, its {word} value: if "
-                "values beyond it were recorded as this one (a top code, a limit of detection), "
-                f"effects on {outputs[j]} are understated; use the values as they were before, or "
-                "report the effects as those on what was recorded"
+                f"{share:.0%} of {outputs[j]} are exactly {value:.6g}, its {word} value: if values "
+                "beyond it were cut off there (a top code, a limit of detection), effects on "
+                f"{outputs[j]} are understated; use the values before the cut, or report them as "
+                "effects on the recorded value"
             )
     return ""
 

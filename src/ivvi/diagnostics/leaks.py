@@ -1,4 +1,4 @@
-"""States that are known too late: one that is, almost exactly, another state of the next row.
+"""States recorded after the action: columns that almost equal another state of the next row.
 
 Such a column was written after the action of its row. It takes all of the action's effect upon
 itself, and the fit looks better than any other. That a state predicts its own next value exactly is
@@ -59,15 +59,15 @@ def leaks(head: Batch, roles: Roles) -> list[Leak]:
     own = np.array([alone[names.index(name), j] for j, name in enumerate(predicted)])
     coded = {name for category in roles.categories for name in category.names}
     clocks: set[str] | None = None
-    found: list[Leak] = []
+    late: list[Leak] = []
     for i, j in np.argwhere(alone > EXACT).tolist():
         state, name = names[i], predicted[j]
         if state == name or own[j] > EXACT or {state, name} & coded or EARLIER.search(name):
             continue
         clocks = _clocks(x, y, predicted) if clocks is None else clocks
         if state not in clocks:
-            found.append(Leak(state, roles.outputs[j], float(alone[i, j])))
-    return found
+            late.append(Leak(state, roles.outputs[j], float(alone[i, j])))
+    return late
 
 
 def _correlations(x: Floats, y: Floats) -> Floats:

@@ -40,13 +40,13 @@ def deciding_row(estimate: Estimate, moments: Moments, head: Batch) -> str:
     rows = head.first(LOOKED_AT)
     if len(rows) < FEWEST_ROWS or not _has_outlier(estimate, moments, rows):
         return ""
-    found = Influence.of(estimate, moments, rows)
-    if found is None:
+    influence = Influence.of(estimate, moments, rows)
+    if influence is None:
         return ""
-    share = found.s**2 / np.maximum(np.sum(found.s**2, axis=0), np.finfo(float).tiny)
+    share = influence.s**2 / np.maximum(np.sum(influence.s**2, axis=0), np.finfo(float).tiny)
     row, effect = np.unravel_index(int(np.argmax(share)), share.shape)
-    (i, j), design = found.names[int(effect)], estimate.design
-    apart = np.abs(found.e[:, i] - np.median(found.e[:, i]))
+    (i, j), design = influence.names[int(effect)], estimate.design
+    apart = np.abs(influence.e[:, i] - np.median(influence.e[:, i]))
     usual = max(FAR * float(np.median(apart)), BEYOND * float(np.partition(apart, -2)[-2]))
     if share[row, effect] <= DECIDES or apart[row] <= usual:
         return ""
@@ -84,17 +84,17 @@ def alike_within(
     if read is None:
         return ""
     rows, values = read
-    found = Influence.of(estimate, moments, rows)
-    if found is None:
+    influence = Influence.of(estimate, moments, rows)
+    if influence is None:
         return ""
     own = _own_clusters(rows, log, errors)
     worst = (LARGER, "")
     for name, codes, levels in zip(others, rows.clusters[-len(others) :], values, strict=True):
         if not FEWEST_GROUPS <= len(np.unique(codes)) <= len(rows) / ROWS_PER_GROUP:
             continue
-        for s in found.s.T:
+        for s in influence.s.T:
             larger, p_value = _by_group(_without_trend(s, codes, levels), codes, own)
-            if larger > worst[0] and p_value * len(others) * len(found.names) < LEVEL:
+            if larger > worst[0] and p_value * len(others) * len(influence.names) < LEVEL:
                 worst = (larger, name)
     larger, name = worst
     return name and (

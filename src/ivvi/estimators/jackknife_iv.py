@@ -77,7 +77,7 @@ class JackknifeIV:
                 f"{self.kind} needs every feature of phi to be a column of psi, or else not a "
                 "combination of its columns"
             )
-        kept, moments = _without_alone(moments, log)
+        used, moments = _without_alone(moments, log)
         base = two_stage(moments, 0.0)
         own = [c for c in moments.design.phi_columns if c not in set(moments.design.shared)]
         if np.abs(base.null[:, own]).max(initial=0.0) > FREE:
@@ -85,7 +85,7 @@ class JackknifeIV:
                 f"{self.kind} needs instruments that identify W, but these do not identify "
                 f"{' and '.join(base.unidentified)}; use the method exact"
             )
-        return _Jackknife.of(self.kind, moments, log, kept).estimate(base)
+        return _Jackknife.of(self.kind, moments, log, used).estimate(base)
 
 
 def _rows(moments: Moments, log: Log) -> Iterator[tuple[Floats, Floats]]:
@@ -104,33 +104,33 @@ def _leverage(psi: Floats, weight: Floats, total: float) -> Floats:
 
 def _without_alone(moments: Moments, log: Log) -> tuple[Floats, Moments]:
     """Leave out rows of leverage one; returns which are kept (all rows,), and their moments."""
-    kept = np.concatenate([weight > 0 for _, weight in _rows(moments, log)])
+    used = np.concatenate([weight > 0 for _, weight in _rows(moments, log)])
     while True:
-        space, at, alone = whiten(moments), 0, np.zeros_like(kept)
+        space, at, alone = whiten(moments), 0, np.zeros_like(used)
         for v, weight in _rows(moments, log):
             leverage = _leverage((v - space.shift) @ space.to_white, weight, moments.weight)
             alone[at : at + len(v)] = leverage > ALONE
             at += len(v)
-        alone &= kept
+        alone &= used
         if not alone.any():
-            return kept, moments
-        kept &= ~alone
-        if not kept.any():
+            return used, moments
+        used &= ~alone
+        if not used.any():
             raise DataError("every row has an instrument value of its own; use fewer instruments")
-        moments = _moments_of(moments, log, kept)
+        moments = _moments_of(moments, log, used)
 
 
-def _moments_of(moments: Moments, log: Log, kept: Floats) -> Moments:
+def _moments_of(moments: Moments, log: Log, used: Floats) -> Moments:
     """Return the moments of the rows that are kept."""
     design, at = moments.design, 0
     total = (0.0, np.zeros(len(design.varying)), np.zeros((len(design.varying),) * 2))
     for v, weight in _rows(moments, log):
-        use = kept[at : at + len(v)]
+        use = used[at : at + len(v)]
         at += len(v)
         if use.any():
             total = merge(total, scatter_of(v[use][:, design.varying], weight[use]))
     sums = design.embed(total[1], total[2])
-    return Moments(design, int(kept.sum()), total[0], *sums, absorbed=moments.absorbed)
+    return Moments(design, int(used.sum()), total[0], *sums, absorbed=moments.absorbed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,18 +140,18 @@ class _Jackknife:
     kind: str
     moments: Moments
     log: Log
-    kept: Floats
+    used: Floats
     space: Whitened
     select: Floats
     across: Floats
 
     @classmethod
-    def of(cls, kind: str, moments: Moments, log: Log, kept: Floats) -> _Jackknife:
+    def of(cls, kind: str, moments: Moments, log: Log, used: Floats) -> _Jackknife:
         design, space = moments.design, whiten(moments)
         shared = set(design.shared)
         inside = [c for c in design.phi_columns if c not in shared]
         across = np.zeros((len(inside), space.exogenous))
-        jackknife = cls(kind, moments, log, kept, space, np.eye(design.width)[inside], across)
+        jackknife = cls(kind, moments, log, used, space, np.eye(design.width)[inside], across)
         if kind == "ujive":
             return jackknife
         for parts in jackknife._parts():
@@ -162,7 +162,7 @@ class _Jackknife:
         moments, space, e = self.moments, self.space, self.space.exogenous
         at, Pi = 0, self.space.means(moments, self.select)
         for v, weight in _rows(moments, self.log):
-            use = self.kept[at : at + len(v)]
+            use = self.used[at : at + len(v)]
             at += len(v)
             v, weight = v[use], weight[use]
             if not len(v):

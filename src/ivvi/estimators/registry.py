@@ -81,8 +81,8 @@ def make_method(word: str, **settings: Any) -> Method:
         raise InputError("the method kclass needs its k, as in kclass:0.5")
     if name == "smooth" and not settings:
         raise InputError(
-            "the method smooth has penalties that are chosen with its features: use the method "
-            "exact with the features auto"
+            "the penalties of the method smooth are chosen together with its features: use the "
+            "method exact with the features auto"
         )
     try:
         numbers = [float(argument)] if colon else []

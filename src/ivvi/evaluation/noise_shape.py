@@ -78,10 +78,10 @@ def shaped(noise: Array, x: Array, shape: NoiseShape | None) -> Array:
 
 def shape_of(model: Dynamics) -> NoiseShape | None:
     """Return the shape of the noise in the model's rows; None where it is Gaussian, or unknown."""
-    found = _whitened(model)
-    if found is None:
+    whitened = _whitened(model)
+    if whitened is None:
         return None
-    e, x, columns = found
+    e, x, columns = whitened
     frame = _frame(x)
     changing = _changes(e, _basis(x, frame, np))
     spread, own = _fitted(e, x, frame, changing)
@@ -95,10 +95,10 @@ def resampled_shapes(
     model: Dynamics, shape: NoiseShape, count: int, rng: np.random.Generator
 ) -> NoiseShape:
     """Return `count` shapes, as rows that are drawn again would have shown them."""
-    found = _whitened(model)
-    if found is None:
+    whitened = _whitened(model)
+    if whitened is None:
         return shape
-    some = list(_shapes_again(shape, *found, min(count, SHAPES), rng))
+    some = list(_shapes_again(shape, *whitened, min(count, SHAPES), rng))
     stack = NoiseShape(*(np.stack(part) for part in zip(*some, strict=True)))
     return stack.rows(np.arange(count) % len(some))
 

@@ -42,10 +42,10 @@ def value_notes(
     if isinstance(problem.reward, SeenReward):
         notes.append(problem.reward.words)
     if source.grouped:
-        descriptions = {"bootstrap": "clusters are resampled", "wild": "wild draws of clusters"}
+        descriptions = {"bootstrap": "clusters are resampled", "wild": "clusters get random signs"}
         description = descriptions.get(method, "through its standard errors")
         columns = " and ".join(source.clusters)
-        notes.append(f"intervals are clustered by {columns}, like those of the fit: {description}")
+        notes.append(f"intervals are clustered by {columns}, as the fit is: {description}")
     if source.wild and method == "asymptotic":
         notes.append(
             "wild draws need the moments of each cluster: fit with episodes=True (--keep-episodes)"

@@ -250,13 +250,13 @@ def _check_transformed(
     """Refuse differences and absorbed effects without all `rows` at hand, or with each other."""
     if difference and not rows:
         raise InputError(
-            "differences are taken between the rows of a log, in one pass and one process: no "
-            "moments, checkpoint, cluster or per-episode moments"
+            "differences need the rows of a log, in one process: they cannot be combined with "
+            "moments, a checkpoint, Dask or per-episode moments"
         )
     if absorb and (difference or not rows):
         raise InputError(
-            "effects are absorbed from the rows of a log, in one process and not from differences: "
-            "no moments, checkpoint, cluster or per-episode moments"
+            "absorbing effects needs the rows of a log, in one process: it cannot be combined with "
+            "differences, moments, a checkpoint, Dask or per-episode moments"
         )
     if half_panel and not absorb:
         raise InputError("half_panel (--half-panel) needs absorbed effects; give absorb too")

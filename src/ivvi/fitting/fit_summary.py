@@ -139,7 +139,7 @@ def fit_brief(fit: Fit) -> Brief:
     is_linear = fit.estimate.design.linear_inputs  # else powers of one instrument may disagree
     if trusted and is_linear and (refuted := over_identified(fit.diagnostics)):
         next_step = f"{refuted} {next_step}"
-    if trusted and any(not one.intervals for one in fit.robust_intervals.found.values()):
+    if trusted and any(not one.intervals for one in fit.robust_intervals.intervals.values()):
         suspect = "`ivvi diagnose --suspect` looks for an invalid one"
         next_step = f"Do not plan with it: {EMPTY}; {suspect}."
     elif trusted and (verdict.word, verdict.recommended) == ("doubtful", "none"):
@@ -347,7 +347,7 @@ def _largest_gap(fit: Fit, i: int, j: int) -> str:
     words, low, high = recommended_interval(fit, i, j)
     effect = f"{_effect(fit, i, j)} {w:.3g} {words}"
     if low <= ls <= high and fit.diagnostics.verdict.recommended in ("robust", "none"):
-        return f"Not certain: {effect}, which does not rule out the {ls:.3g} of regression."
+        return f"Not certain: {effect}; regression's {ls:.3g} cannot be ruled out."
     if _flips(fit, i, j):
         return f"It flipped a sign: {effect}, where regression says {ls:+.3g}."
     return f"It distorted the effects: {effect}, where regression says {ls:.3g}."

@@ -220,7 +220,7 @@ def robust_lines(estimate: Estimate, robust: RobustIntervals, output: int) -> li
     first = max(10, *(len(feature) for feature in estimate.design.phi_names))
     lines: list[str] = []
     whys: dict[str, list[str]] = {}
-    for (of, feature), one in robust.found.items():
+    for (of, feature), one in robust.intervals.items():
         if of == name:
             remark = "" if one.agrees else "   not Wald's"
             lines.append(f"{feature:{first}} {one.method:>9}   {one.words}{remark}")

@@ -127,9 +127,9 @@ def nickell_bias(
     log: Log, design: Design, columns: Columns, table: AbsorbedTable, method: Method, fit: Solved
 ) -> Nickell | None:
     """Estimate the bias of a fit of the rows without effects; None where there is none."""
-    if (found := _lagged(log, table)) is None:
+    if (lagged := _lagged(log, table)) is None:
         return None
-    unit, lags = found
+    unit, lags = lagged
     nickell = Nickell(
         np.empty((0, 0)), 0.0, unit=unit, lags=lags.states, unordered=not lags.in_order
     )

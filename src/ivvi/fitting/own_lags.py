@@ -81,10 +81,10 @@ def _comes_again(x: Floats, y: Floats, units: Ints) -> bool:
     if len(pairs) < DIFFERENT * len(y) or len(y) < FEWEST:
         return False
     known = set(zip(units.tolist(), y.tolist(), strict=True))
-    found = sum(pair in known for pair in zip(units.tolist(), x.tolist(), strict=True))
+    repeats = sum(pair in known for pair in zip(units.tolist(), x.tolist(), strict=True))
     own = np.count_nonzero(_equal(x, y))
     most = len(y) - len(np.unique(units))  # the first row of a unit has nothing before it
-    return bool(most >= FEWEST and found - own >= ALIKE * most)
+    return bool(most >= FEWEST and repeats - own >= ALIKE * most)
 
 
 def _equal(one: Floats, other: Floats) -> np.ndarray:

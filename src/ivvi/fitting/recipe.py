@@ -157,9 +157,9 @@ class Recipe:
     def _moments(self, log: Log, design: Design, *, episodes: bool) -> tuple[Moments, Counts]:
         """Make the first pass; keep what decides the clusters and, if cheap, their moments."""
         ways = 2 if self.client is None else 1
-        kept = self.errors.kept(log, asked=episodes or self._keeps, ways=ways)
+        by_cluster = self.errors.kept(log, asked=episodes or self._keeps, ways=ways)
         groups = self.errors.summed_by(log)
-        sums: tuple[Moments, Counts] = self._walk(log, design, **kept, groups=groups)
+        sums: tuple[Moments, Counts] = self._walk(log, design, **by_cluster, groups=groups)
         return sums
 
     def of_sums(self, shard: Shard) -> Fit:

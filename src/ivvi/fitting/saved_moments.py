@@ -78,11 +78,11 @@ class Shard(TableResult):
 
         That is by step (or date) too; or by the columns whose names became instruments.
         """
-        log, kept = log.watched(progress), {}
+        log, what_is_kept = log.watched(progress), {}
         if episodes:
             errors, log = StandardErrors().for_log(log)
-            kept = errors.kept(log)
-        moments, counts = compute_moments(log, design, **kept, checkpoint=checkpoint)
+            what_is_kept = errors.kept(log)
+        moments, counts = compute_moments(log, design, **what_is_kept, checkpoint=checkpoint)
         return cls(moments, counts, log.roles, hashes(log), log.label)
 
     def __add__(self, other: Shard) -> Shard:

@@ -86,8 +86,8 @@ def update(
         _check_new(log, old.sample, place)
     episode = shard.roles.episode
     StandardErrors(cluster=cluster).check_kept(shard.moments, episode, place)
-    log, kept = kept_like(shard.moments, log)
-    moments, counts = compute_moments(log, design, **kept)
+    log, what_is_kept = kept_like(shard.moments, log)
+    moments, counts = compute_moments(log, design, **what_is_kept)
     fresh = tuple(content for content in files if content not in shard.files)
     added = Shard(moments, counts, shard.roles, fresh, log.label)
     new = estimate(
@@ -105,19 +105,19 @@ def update(
 
 
 def _check_new(log: Log, sample: Sample, place: str) -> None:
-    """Refuse a log in which rows stand that the model keeps: an export that begins anew each time.
+    """Refuse a log that repeats rows of the model: an export that holds all rows each time.
 
     Instruments are left out: those that are means (``loo:``) change with the other rows.
     """
     head = log.watched(None).head()
     known, fresh = (np.column_stack([one.x, one.a, one.y]) for one in (sample, head))
     different = len(np.unique(_keys(fresh)))
-    found = int(np.isin(np.unique(_keys(known)), _keys(fresh)).sum())
-    if found < FEWEST_AGAIN or different < DISTINCT * len(fresh):
+    repeated = int(np.isin(np.unique(_keys(known)), _keys(fresh)).sum())
+    if repeated < FEWEST_AGAIN or different < DISTINCT * len(fresh):
         return
     raise DataError(
-        f"{log.label} repeats rows that are in {place} already: {found:,} of the {len(known):,} "
-        "that it keeps stand there again, and would count twice; give the new rows alone (such as "
+        f"{log.label} repeats rows that are in {place} already: {repeated:,} of the {len(known):,} "
+        "that it keeps appear again and would be counted twice; give the new rows alone (such as "
         "--where \"date >= '2024-02-01'\"), fit all rows anew, or add them again with again "
         "(--again)"
     )

@@ -143,9 +143,9 @@ def fact_error(
 ) -> DataError:
     """Say that a state changes that is carried along because it never changes."""
     return DataError(
-        f"state {name!r} was taken for a fact that never changes within an episode, "
-        f"and changes ({_row_words(table, roles, block, at)}); fit it together with such rows, "
-        f"sorted by {roles.episode}, and its changes are predicted"
+        f"state {name!r} looked constant within episodes but changes "
+        f"({_row_words(table, roles, block, at)}); sort the rows by {roles.episode}, so that the "
+        "first rows show a change and the fit predicts it"
     )
 
 

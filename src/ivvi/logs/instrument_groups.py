@@ -100,10 +100,10 @@ def set_by_absorbed(table: BatchSource, roles: Roles, absorb: Columns) -> tuple[
     if roles.episode is not None or roles.groups:
         return roles.set_by
     names = match_columns(absorb, list(table.schema.names), "absorb")
-    found = [one for one in _repeated(table, names) if one[1] >= ENOUGH_VALUES]
-    if not found:
+    repeated = [one for one in _repeated(table, names) if one[1] >= ENOUGH_VALUES]
+    if not repeated:
         return roles.set_by
-    column = max(found, key=lambda one: one[1])[0]
+    column = max(repeated, key=lambda one: one[1])[0]
     return tuple(dict.fromkeys((column, *roles.set_by)))
 
 

@@ -291,5 +291,5 @@ def _tilted(unit: np.ndarray, shares: np.ndarray, t: np.ndarray) -> np.ndarray:
 def _put(a: Array, columns: tuple[int, ...], level: Array) -> Array:
     """Return actions (..., d_a) whose indicators in these columns are those of a level (...)."""
     place = np.eye(a.shape[-1])[list(columns)]
-    kept = a * (1.0 - place.sum(axis=0))
-    return kept + jnp.asarray(Category(columns).levels)[level] @ place
+    unchanged = a * (1.0 - place.sum(axis=0))
+    return unchanged + jnp.asarray(Category(columns).levels)[level] @ place

@@ -27,11 +27,11 @@ def effect_doubts(model: Dynamics, *, learned: bool) -> tuple[str, ...]:
         return ()
     root = model.weights.root[places]
     values, vectors = np.linalg.eigh(root @ root.T)
-    kept = values > 1e-10 * values.max(initial=0.0)
-    if not kept.any():
+    nonzero = values > 1e-10 * values.max(initial=0.0)
+    if not nonzero.any():
         return ()
-    scores = vectors[:, kept].T @ model.W.ravel()[places] / np.sqrt(values[kept])
-    if chi2_tail(float(scores @ scores), int(kept.sum())) <= LEVEL:
+    scores = vectors[:, nonzero].T @ model.W.ravel()[places] / np.sqrt(values[nonzero])
+    if chi2_tail(float(scores @ scores), int(nonzero.sum())) <= LEVEL:
         return ()
     return (
         f"the log cannot tell the effects of {', '.join(model.action)} from zero: what the plan "

@@ -91,7 +91,7 @@ class UsualRule(Compact):
         behaviour = BehaviourPolicy.of(problem.model)
         if behaviour is None:
             raise InputError(
-                "what was usual needs rows of the log, and this model holds none; fit it from a log"
+                "the usual action needs rows of the log; this model holds none: fit it from a log"
             )
         return cls(problem, behaviour)
 

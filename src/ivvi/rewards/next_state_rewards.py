@@ -1,4 +1,4 @@
-"""Rewards of a log that follow from the next state, of which a learned reward says too little.
+"""Rewards that depend on the next state, which a learned r(x, a) cannot represent.
 
 A log often records r = f(x, a, x'): a cost of every day above a threshold, a price times what was
 sold. A reward that is learned is E[r | x, do(a)] in the model's own features, which need not bend
@@ -111,14 +111,14 @@ def _missed(model: Any) -> SeenReward | None:
     if rows is None:
         return None
     x, a, x_next, r = rows
-    found = _fitted(np.column_stack([x, a, x_next]), r, model.outputs[-1])
-    if found is None or _fitted(np.column_stack([x, a]), r) is not None:
+    fitted = _fitted(np.column_stack([x, a, x_next]), r, model.outputs[-1])
+    if fitted is None or _fitted(np.column_stack([x, a]), r) is not None:
         return None
     x, a, rng = x[:MOST_ROWS], a[:MOST_ROWS], np.random.default_rng(0)
     drawn = (np.asarray(model.sample(x, a, rng)) for _ in range(DRAWS))
-    expected = np.mean([np.asarray(found(x, a, some, np.zeros(()))) for some in drawn], axis=0)
+    expected = np.mean([np.asarray(fitted(x, a, some, np.zeros(()))) for some in drawn], axis=0)
     off = expected - np.asarray(model.reward(x, a))
-    return None if np.sqrt(np.mean(off**2)) < FAR_OFF * expected.std() else found
+    return None if np.sqrt(np.mean(off**2)) < FAR_OFF * expected.std() else fitted
 
 
 def _rows(model: Any) -> tuple[np.ndarray, ...] | None:

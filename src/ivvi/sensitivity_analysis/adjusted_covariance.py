@@ -78,8 +78,8 @@ class Variances:
         """Compute what they need, from the rows of the log if it is given."""
         moments, estimate = exclusion.moments, Exact().solve(exclusion.moments)
         R = np.vstack([estimate.residual_map, _left_of_psi(exclusion)])
-        held = holds_clusters(moments, errors, episode)
-        if errors.kind != "unadjusted" and (log is not None or held):
+        has_clusters = holds_clusters(moments, errors, episode)
+        if errors.kind != "unadjusted" and (log is not None or has_clusters):
             log = None if log is None else errors.prepared(log)
             one = Score(R, whiten(moments), joint=True)
             joint = score({"": one}, errors, moments, log)[""].joint()

@@ -172,7 +172,7 @@ def evaluate(
         swapped = " (the policies come first)" if isinstance(policies, ConfoundedEnv) else ""
         raise InputError(
             f"the simulator is of type {type(env).__name__}; expected one that ivvi.make_env "
-            f"made{swapped}; what a policy is worth by the log alone says ivvi.value"
+            f"made{swapped}; to value a policy from a log, use ivvi.value"
         )
     named = dict(policies) if isinstance(policies, Mapping) else {"policy": policies}
     for word in against:

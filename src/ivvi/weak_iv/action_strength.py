@@ -78,7 +78,7 @@ def strength_by_action(
         value, instruments = tests[weakest].value, tests[weakest].df[0]
         strong, weak, _ = thresholds(1, instruments)
         word = "strong" if value >= strong else "doubtful" if value >= weak else "weak"
-        own = [one for (_, feature), one in robust.found.items() if feature in tests]
+        own = [one for (_, feature), one in robust.intervals.items() if feature in tests]
         if word == "strong" and not all(one.agrees for one in own):
             word = "doubtful"
         if not all(one.bounded for one in own):

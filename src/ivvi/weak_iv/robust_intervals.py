@@ -123,13 +123,13 @@ class RobustInterval:
 class RobustIntervals(TableResult):
     """Robust intervals by output and endogenous feature, and why others have none."""
 
-    found: dict[tuple[str, str], RobustInterval] = field(default_factory=dict)
+    intervals: dict[tuple[str, str], RobustInterval] = field(default_factory=dict)
     reasons: dict[tuple[str, str], str] = field(default_factory=dict)
     reason: str = ""
 
     def get(self, output: str, feature: str) -> RobustInterval | None:
         """Return the interval of one effect, if there is one."""
-        return self.found.get((output, feature))
+        return self.intervals.get((output, feature))
 
     @property
     def too_weak(self) -> bool:
@@ -139,22 +139,22 @@ class RobustIntervals(TableResult):
     @property
     def bounded(self) -> bool:
         """Whether none of them is unbounded."""
-        return all(one.bounded for one in self.found.values())
+        return all(one.bounded for one in self.intervals.values())
 
     @property
     def headline(self) -> str:
         """How many there are, and how many of them say what Wald's do."""
-        if not self.found:
+        if not self.intervals:
             return f"none: {self.reason or 'no effect has one'}"
-        agree = sum(one.agrees for one in self.found.values())
-        return f"of {len(self.found)} effects; Wald's agree with {agree}"
+        agree = sum(one.agrees for one in self.intervals.values())
+        return f"of {len(self.intervals)} effects; Wald's agree with {agree}"
 
     def summary(self) -> str:
         """Return one line per effect: its interval, or why there is none."""
         lines = [
             f"{feature} on {output}: {one.words} ({one.method}"
             + (")" if one.agrees else ", not Wald's)")
-            for (output, feature), one in self.found.items()
+            for (output, feature), one in self.intervals.items()
         ]
         lines += [f"{feature} on {o}: none, {why}" for (o, feature), why in self.reasons.items()]
         title = "95% intervals that hold however weak the instrument"
@@ -163,7 +163,7 @@ class RobustIntervals(TableResult):
     def records(self) -> Records:
         """Return the intervals, one row per effect."""
         rows: Records = []
-        for (output, feature), one in self.found.items():
+        for (output, feature), one in self.intervals.items():
             low, high = one.ends
             row = {"output": output, "feature": feature, "low": low, "high": high}
             rows.append(row | {"method": one.method, "level": one.level, "agrees": one.agrees})
@@ -172,7 +172,7 @@ class RobustIntervals(TableResult):
     def to_json(self) -> dict[str, Any]:
         """Describe them with JSON values, by output and feature."""
         document: dict[str, Any] = {}
-        for (output, feature), one in self.found.items():
+        for (output, feature), one in self.intervals.items():
             document.setdefault(output, {})[feature] = one.to_json()
         for (output, feature), why in self.reasons.items():
             document.setdefault(output, {})[feature] = {"reason": why}
@@ -383,21 +383,21 @@ def settled(verdict: Verdict, robust: RobustIntervals, *, bootstrapped: bool = F
     if verdict.word in ("", "contradictory", "not identified"):
         return verdict
     usual = "wild" if bootstrapped else "wald"
-    if not robust.found:
+    if not robust.intervals:
         why = _first(robust)
         rule = f"{verdict.rule}; no robust interval to compare with: {why}" if why else verdict.rule
         word = "doubtful" if verdict.word == "strong" and robust.too_weak else verdict.word
         return replace(
             verdict, word=word, rule=rule, recommended=usual if word == "strong" else "none"
         )
-    methods = " and ".join(sorted({one.method for one in robust.found.values()}))
-    apart = sum(not one.agrees for one in robust.found.values())
+    methods = " and ".join(sorted({one.method for one in robust.intervals.values()}))
+    apart = sum(not one.agrees for one in robust.intervals.values())
     sentence = f"the robust intervals ({methods}) agree with Wald's"
     word = verdict.word
-    if apart and len(robust.found) == 1:
+    if apart and len(robust.intervals) == 1:
         sentence = f"the robust interval ({methods}) differs from Wald's"
     elif apart:
-        many = f"{apart} of {len(robust.found)}"
+        many = f"{apart} of {len(robust.intervals)}"
         sentence = f"{many} robust intervals ({methods}) differ from Wald's"
     if apart:
         word = "doubtful" if word == "strong" else word
@@ -409,7 +409,7 @@ def settled(verdict: Verdict, robust: RobustIntervals, *, bootstrapped: bool = F
     if verdict.word == "strong" and word != "strong":
         sentence = f"that is strong, but {sentence}"
     recommended = usual if word == "strong" else "robust"
-    if any(not one.intervals for one in robust.found.values()):
+    if any(not one.intervals for one in robust.intervals.values()):
         sentence = f"{sentence}; {EMPTY}"
         recommended = "none"
     return replace(verdict, word=word, rule=f"{verdict.rule}; {sentence}", recommended=recommended)

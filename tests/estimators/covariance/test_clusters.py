@@ -326,7 +326,7 @@ def test_the_bootstrap_of_a_value_follows_the_fit(monkeypatch):
     policy = np.zeros(2)
     worth = ivvi.value(policy, fit, actions=(-1, 1), **settings)
     assert worth.method == "bootstrap"
-    assert any("by ward, like those of the fit: clusters are resampled" in n for n in worth.notes)
+    assert any("by ward, as the fit is: clusters are resampled" in n for n in worth.notes)
     both = ivvi.estimate(log, se=StandardErrors(cluster="episode,step"), episodes=True)
     worth = ivvi.value(policy, both, actions=(-1, 1), **settings)
     assert worth.method == "asymptotic"

@@ -78,14 +78,14 @@ def with_bandwidth(
     asked = errors.requested
     if errors.kind != "hac" or asked.kind != "auto" or asked.bandwidth is not None:
         return errors
-    found = Influence.of(estimate, moments, head)
-    if found is None or head.episode is None:
+    influence = Influence.of(estimate, moments, head)
+    if influence is None or head.episode is None:
         return errors
     if np.count_nonzero(head.episode[1:] == head.episode[:-1]) < FEWEST_ROWS:
         return errors
     r = max(
-        _left(found.e[:, i], head.episode) * _left(v, head.episode)
-        for (i, _), v in zip(found.names, found.v.T, strict=True)
+        _left(influence.e[:, i], head.episode) * _left(v, head.episode)
+        for (i, _), v in zip(influence.names, influence.v.T, strict=True)
     )
     wide = 1.1447 * (4 * r**2 / ((1 - r) ** 2 * (1 + r) ** 2) * steps) ** (1 / 3)
     bandwidth = max(errors.bandwidth, int(min(wide, LARGEST_SHARE * steps)))

@@ -219,9 +219,11 @@ class StandardErrors:
         are; else unadjusted. Steps at which episodes are `alike`, and names that became
         instruments, are warned of where they are not held.
         """
-        by, *others = held = _held(moments, "episode" if roles is None else roles.episode or "row")
+        by, *others = summed = _held(
+            moments, "episode" if roles is None else roles.episode or "row"
+        )
         usual = self if roles is None else self._usually(roles)
-        if usual is not self and set(usual.columns) <= set(held):
+        if usual is not self and set(usual.columns) <= set(summed):
             return usual.for_sums(moments, counts, d_phi, roles, alike)
         step = None if roles is None else roles.moment
         resolved = self._for_sums(by, counts, d_phi, others)
@@ -281,8 +283,8 @@ class StandardErrors:
     def as_kept(self, moments: Moments, episode: str | None) -> StandardErrors:
         """Return what can be asked again of the sums that moments hold, without rows."""
         kind = "unadjusted" if self.kind in ("unadjusted", "bekker") else "auto"
-        held = _held(moments, episode) if moments.episodes is not None else ()
-        columns = self.columns if set(self.columns) <= set(held) else ()
+        summed = _held(moments, episode) if moments.episodes is not None else ()
+        columns = self.columns if set(self.columns) <= set(summed) else ()
         return StandardErrors(kind, columns, debiased=self.debiased)
 
     def check_kept(self, moments: Moments, episode: str | None, place: str) -> None:

@@ -38,7 +38,7 @@ from ivvi.fitting.impulse_response.local_projections import (
 from ivvi.fitting.impulse_response.result import LATER, Implied, Response
 from ivvi.logs import Log, Roles, read_logs
 from ivvi.logs.log import Progress
-from ivvi.words import RESPONSE_ERRORS
+from ivvi.words import RESPONSE_ERRORS, listed
 
 DRAWS = 10_000
 WEAK = 10.0
@@ -133,8 +133,8 @@ def _requested_errors(se: StandardErrors | str, cluster: str | tuple[str, ...]) 
     requested = StandardErrors.of(se, cluster)
     if requested.kind not in RESPONSE_ERRORS:
         raise InputError(
-            f"{requested.kind} standard errors do not know of rows that overlap, as those of a "
-            f"response do; {', '.join(RESPONSE_ERRORS)} are known"
+            f"{requested.kind} standard errors ignore that the rows of a response overlap; "
+            f"expected {listed(RESPONSE_ERRORS)}"
         )
     return requested
 
