@@ -131,6 +131,22 @@ def test_a_level_that_the_filter_removes_is_named_with_the_remedy():
     assert estimate(read_logs(columns, state="x0", **words)).counts.transitions > 100
 
 
+@pytest.mark.parametrize(
+    ("where", "words", "named"),
+    [
+        ("a0 > 0 and x0 < 2", {}, "a0"),
+        ("died == 0", {"terminal": "died"}, "died"),
+        ("age > 3", {"reward": "age"}, "age"),
+        ("x0 < 1", {"seen": "after", "step": "step"}, "x0"),
+        ("x0 < 1 and z0 > -2 and step > 1", {"reward": "age"}, ""),
+    ],
+)
+def test_a_filter_on_what_the_instrument_moves_is_named(where, words, named):
+    ended = np.arange(60) % 10 == 9
+    notes = read_logs(COLUMNS | {"died": ended}, **ROLES, where=where, **words).notes
+    assert [f"chooses rows by {named}, which" in note for note in notes] == [True] * bool(named)
+
+
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
 def test_a_filtered_log_in_no_order_is_sorted_on_disk(ending, tmp_path, rows_of, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

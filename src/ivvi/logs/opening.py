@@ -182,6 +182,23 @@ def _where(table: BatchSource, schema: Schema, where: str) -> BatchSource:
     return flagged(table, where)
 
 
+def _filter_notes(table: BatchSource, schema: Schema, roles: Roles) -> tuple[str, ...]:
+    """Say that the filter chooses rows by what the instrument moves, or nothing."""
+    if roles.where is None:
+        return ()
+    columns = RowFilter.of(roles.where, table.schema, table.label).columns
+    seen_before = () if schema.seen == "after" else roles.state
+    moved = {*roles.action, *roles.next_state, *roles.terminal, roles.reward, *roles.state}
+    named = [name for name in columns if name in moved.difference(seen_before)]
+    if not named:
+        return ()
+    return (
+        f"the filter (where=, --where) chooses rows by {' and '.join(named)}, which the instrument "
+        "moves: the rows that pass are selected, and effects in them are biased; filter on what "
+        "was known before the action (codes of missing values: missing=, --missing)",
+    )
+
+
 def _without_blank_ids(table: BatchSource, episode: Sequence[str]) -> BatchSource:
     """Return the table in which the id of an episode is missing where it is blank text.
 
@@ -257,7 +274,9 @@ def _opened(
     table = _without_blank_ids(table, parts)
     if roles.episode is not None and roles.episode_parts:
         table = with_joined(table, roles.episode, roles.episode_parts)
-    ids = id_notes(table, list(dict.fromkeys((*parts, *made.groups)))) if like is None else ()
+    notes = _filter_notes(named, schema, roles)
+    if like is None:
+        notes += id_notes(table, list(dict.fromkeys((*parts, *made.groups))))
     table, ends = with_empty_ends(table, roles.terminal, again=like is not None)
     coded = match_columns(schema.categorical, names, "categorical")
     coded += tuple(name for name, source in made.lagged.items() if source in coded)
@@ -267,9 +286,8 @@ def _opened(
     groups = set_by(table, roles) if like is None else like.set_by
     table = left_out(table, roles)
     roles = replace(roles, asked=asked, formula=like.formula if like else "", set_by=groups)
-    return Log(
-        table, roles, drop_missing=drop_missing, notes=ids + made.notes + ends, removed=made.removed
-    )
+    notes += made.notes + ends
+    return Log(table, roles, drop_missing=drop_missing, notes=notes, removed=made.removed)
 
 
 def reopened(
