@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ivvi.errors import InputError
-from ivvi.logs.arrow import as_numpy, missing, plain_type
+from ivvi.logs.arrow import as_numpy, is_unnamed_index, missing, plain_type
 from ivvi.logs.batch import Batch, Floats
 from ivvi.logs.column_patterns import Columns, match_columns
 from ivvi.logs.encoding import is_text
@@ -205,6 +205,7 @@ def _candidates(table: BatchSource, roles: Roles) -> list[str]:
         name
         for name, kind in kinds.items()
         if name not in taken
+        and not is_unnamed_index(name)
         and (is_text(kind) or pa.types.is_integer(kind) or pa.types.is_temporal(kind))
     ][:MOST_COLUMNS]
 
