@@ -109,6 +109,20 @@ def test_copies_of_rows_in_a_cross_section_are_counted() -> None:
     ivvi.fit(ivvi.read_logs(once, state="x", **ONE_DECISION))
 
 
+def test_persons_with_ids_of_their_own_are_no_copies_of_each_other() -> None:
+    rng = np.random.default_rng(3)
+    z, dose = rng.integers(0, 2, 600), 10 * rng.integers(0, 3, 600)
+    dose = dose + 5 * z * (dose > 0)
+    cost = np.where(dose > 0, rng.normal(size=600) + 0.1 * dose, 0)
+    table = {"person": np.arange(600) + 10000, "z": z, "dose": dose, "cost": cost}
+    words = {"state": "", "action": "dose", "instrument": "z", "reward": "cost"}
+    ivvi.fit(ivvi.read_logs(table, **words))
+    del table["person"]
+    assert [text for text in warned(table, **words) if "copies" in text]
+    numbered = table | {"Unnamed: 0": np.arange(600)}  # the index of a frame, in a CSV file
+    assert [text for text in warned(numbered, **words) if "copies" in text]
+
+
 def test_rows_of_whole_numbers_repeat_by_themselves() -> None:
     rng = np.random.default_rng(6)
     x, z, u = rng.integers(0, 3, (3, 2000))
