@@ -21,7 +21,7 @@ from ivvi.logs.empty_ends import with_empty_ends
 from ivvi.logs.encoding import without_indicators
 from ivvi.logs.formula import parse_formula
 from ivvi.logs.id_notes import id_notes
-from ivvi.logs.instrument_groups import set_by
+from ivvi.logs.instrument_groups import own_rows_left_in, set_by
 from ivvi.logs.leave_out import left_out, original
 from ivvi.logs.log import Log
 from ivvi.logs.minari import is_minari, open_minari
@@ -284,6 +284,7 @@ def _opened(
     asked = (*_in_words(schema, roles, made), ("renamed", new_names))
     table, roles = encoded(table, roles, coded, made.lagged, made.followed, like)
     groups = set_by(table, roles) if like is None else like.set_by
+    notes += own_rows_left_in(table, roles) if like is None else ()
     table = left_out(table, roles)
     roles = replace(roles, asked=asked, formula=like.formula if like else "", set_by=groups)
     notes += made.notes + ends
