@@ -150,6 +150,24 @@ def test_copies_that_a_cluster_holds_together_are_no_doubt() -> None:
     assert [text for text in ivvi.fit(log, se="robust").warnings if "copies" in text]
 
 
+def test_a_table_of_counts_is_told_how_to_count_people() -> None:
+    rng = np.random.default_rng(1)
+    z, u = rng.integers(0, 2, 3000), rng.normal(size=3000)
+    a = (z + u > 0.5).astype(int)
+    y = (0.8 * a + u + rng.normal(size=3000) > 0.5).astype(int)
+    cells, count = np.unique(np.column_stack([z, a, y]), axis=0, return_counts=True)
+    table = dict(zip("zay", cells.T, strict=True)) | {"count": count}
+    words: dict[str, Any] = {"state": "", "weight": "count", **ONE_DECISION}
+    assert [text for text in warned(table, **words) if "--weight-kind frequency" in text]
+    fit = ivvi.fit(ivvi.read_logs(table, **words, weight_kind="frequency"))
+    assert fit.counts.transitions == fit.counts.episodes == 3000
+    assert fit.to_json()["se_note"] is None
+    people = ivvi.fit(ivvi.read_logs({"z": z, "a": a, "y": y}, state="", **ONE_DECISION))
+    np.testing.assert_allclose(fit.se, people.se)
+    survey = {"z": z, "a": a, "y": y, "count": rng.integers(100, 3000, 3000)}
+    ivvi.fit(ivvi.read_logs(survey, **words))
+
+
 def cut(seed: int, low: float, high: float, n: int = 500) -> dict[str, np.ndarray]:
     """y = 0.5 a + 2 u + noise, recorded between two limits."""
     rng = np.random.default_rng(seed)

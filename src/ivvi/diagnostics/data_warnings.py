@@ -14,7 +14,7 @@ from ivvi.categories import levels_alike, levels_unknown
 from ivvi.diagnostics.category_codes import category_codes
 from ivvi.diagnostics.leaks import leaks
 from ivvi.errors import InputError
-from ivvi.logs import Batch, Counts, Log
+from ivvi.logs import Batch, Counts, Log, Roles
 from ivvi.logs.arrow import is_unnamed_index
 from ivvi.logs.missing_codes import missing_codes
 
@@ -51,6 +51,7 @@ def data_warnings(log: Log, head: Batch, counts: Counts, *, linear: bool) -> tup
         *levels_unknown(log.roles.categories),
         lost_in_gaps(log, counts),
         copied_rows(head, log),
+        counted_rows(head, log.roles),
     )
     return tuple(text for text in texts if text)
 
@@ -105,6 +106,28 @@ def copied_rows(head: Batch, log: Log) -> str:
         f"{copies:,} of {first_ones}{len(rows):,} rows are exact copies of another row: standard "
         "errors count each as a new observation and are too small; remove the copies, or name "
         "the column of what was observed twice (cluster=, --cluster)"
+    )
+
+
+def counted_rows(head: Batch, roles: Roles) -> str:
+    """Say that weights count the people of each cell of a table, or nothing.
+
+    They are whole numbers, every combination of values comes once, and every column has few.
+    """
+    if roles.episode is not None or roles.weight is None or roles.frequency or head.weight is None:
+        return ""
+    n, total = len(head), float(head.weight.sum())
+    if (head.weight != np.round(head.weight)).any() or total <= 2 * n:
+        return ""
+    rows = np.column_stack([head.x, head.a, head.z, head.y])
+    if 2 * max(len(np.unique(column)) for column in rows.T) > n:
+        return ""
+    if len(np.unique(rows, axis=0)) < n:
+        return ""
+    return (
+        f"{roles.weight} holds whole numbers, {total:,.0f} in all, and no two of {n:,} rows are "
+        f"alike: if {roles.weight} counts the people of each row, say so (weight_kind='frequency', "
+        "--weight-kind frequency), or the instruments look weaker than they are"
     )
 
 
