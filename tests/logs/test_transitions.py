@@ -412,5 +412,5 @@ def test_an_empty_action_may_mean_that_none_was_given():
         read_logs(table).to_batch()
     table = make_rows(4, 5)
     table["z0"][3] = np.nan
-    with pytest.raises(DataError, match="or repair them$"):
+    with pytest.raises(DataError, match=r"or repair them$"):
         read_logs(table).to_batch()

@@ -13,6 +13,7 @@ import pyarrow as pa
 from ivvi.categories import levels_alike, levels_unknown
 from ivvi.diagnostics.category_codes import category_codes
 from ivvi.diagnostics.leaks import leaks
+from ivvi.diagnostics.lost_rows import lost_rows
 from ivvi.errors import InputError
 from ivvi.logs import Batch, Counts, Log, Roles
 from ivvi.logs.arrow import is_unnamed_index
@@ -50,6 +51,7 @@ def data_warnings(log: Log, head: Batch, counts: Counts, *, linear: bool) -> tup
         *levels_alike(log.roles.categories),
         *levels_unknown(log.roles.categories),
         lost_in_gaps(log, counts),
+        lost_rows(log),
         copied_rows(head, log),
         counted_rows(head, log.roles),
     )
