@@ -109,6 +109,20 @@ def test_copies_of_rows_in_a_cross_section_are_counted() -> None:
     ivvi.fit(ivvi.read_logs(once, state="x", **ONE_DECISION))
 
 
+def test_persons_with_ids_of_their_own_are_no_copies_of_each_other() -> None:
+    rng = np.random.default_rng(3)
+    z, dose = rng.integers(0, 2, 600), 10 * rng.integers(0, 3, 600)
+    dose = dose + 5 * z * (dose > 0)
+    cost = np.where(dose > 0, rng.normal(size=600) + 0.1 * dose, 0)
+    table = {"person": np.arange(600) + 10000, "z": z, "dose": dose, "cost": cost}
+    words = {"state": "", "action": "dose", "instrument": "z", "reward": "cost"}
+    ivvi.fit(ivvi.read_logs(table, **words))
+    del table["person"]
+    assert [text for text in warned(table, **words) if "copies" in text]
+    numbered = table | {"Unnamed: 0": np.arange(600)}  # the index of a frame, in a CSV file
+    assert [text for text in warned(numbered, **words) if "copies" in text]
+
+
 def test_rows_of_whole_numbers_repeat_by_themselves() -> None:
     rng = np.random.default_rng(6)
     x, z, u = rng.integers(0, 3, (3, 2000))
@@ -134,6 +148,24 @@ def test_copies_that_a_cluster_holds_together_are_no_doubt() -> None:
     log = ivvi.read_logs(twice, action="a", instrument="z", next_state="y")
     assert not [text for text in ivvi.fit(log, cluster="person").warnings if "copies" in text]
     assert [text for text in ivvi.fit(log, se="robust").warnings if "copies" in text]
+
+
+def test_a_table_of_counts_is_told_how_to_count_people() -> None:
+    rng = np.random.default_rng(1)
+    z, u = rng.integers(0, 2, 3000), rng.normal(size=3000)
+    a = (z + u > 0.5).astype(int)
+    y = (0.8 * a + u + rng.normal(size=3000) > 0.5).astype(int)
+    cells, count = np.unique(np.column_stack([z, a, y]), axis=0, return_counts=True)
+    table = dict(zip("zay", cells.T, strict=True)) | {"count": count}
+    words: dict[str, Any] = {"state": "", "weight": "count", **ONE_DECISION}
+    assert [text for text in warned(table, **words) if "--weight-kind frequency" in text]
+    fit = ivvi.fit(ivvi.read_logs(table, **words, weight_kind="frequency"))
+    assert fit.counts.transitions == fit.counts.episodes == 3000
+    assert fit.to_json()["se_note"] is None
+    people = ivvi.fit(ivvi.read_logs({"z": z, "a": a, "y": y}, state="", **ONE_DECISION))
+    np.testing.assert_allclose(fit.se, people.se)
+    survey = {"z": z, "a": a, "y": y, "count": rng.integers(100, 3000, 3000)}
+    ivvi.fit(ivvi.read_logs(survey, **words))
 
 
 def cut(seed: int, low: float, high: float, n: int = 500) -> dict[str, np.ndarray]:

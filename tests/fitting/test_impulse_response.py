@@ -201,8 +201,8 @@ def test_rows_that_are_not_consecutive_are_not_ahead_of_each_other():
     data = panel(7, 80, 12)
     log = ivvi.read_logs(data, where="step != 5")
     found = ivvi.respond(log, "a0", horizon=4)
-    # transitions of steps 0..4 less one, and of 6..11 less one; each horizon loses one of both
-    assert found.rows == (80 * 9, 80 * 7, 80 * 5, 80 * 3)
+    # transitions of steps 0..4, and of 6..11 less one; each horizon loses one of both
+    assert found.rows == (80 * 10, 80 * 8, 80 * 6, 80 * 4)
 
 
 def test_small_batches_and_shuffled_rows_change_nothing(monkeypatch):

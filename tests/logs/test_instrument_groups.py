@@ -136,3 +136,39 @@ def test_values_that_differ_by_rounding_alone_are_compared_without_warnings() ->
     z = np.concatenate([1e-17 * np.arange(40), np.linspace(-2, 2, 41) ** 3])
     with np.errstate(all="raise"):
         assert not is_rounded(z)
+
+
+def charges(rng: np.random.Generator, judges: int = 60, people: int = 600, each: int = 4) -> Any:
+    """Return defendants with several charges each, all before one judge; truth 0.5."""
+    judge, lean = rng.integers(0, judges, people), rng.normal(size=judges)
+    own, person = rng.normal(size=people), np.repeat(np.arange(people), each)
+    e, v = rng.normal(size=(2, len(person)))
+    a = 0.35 * lean[judge][person] + own[person] + 0.3 * e
+    table = {"defendant": person, "judge": [f"J{j}" for j in judge[person]], "a": a}
+    return table | {"y": 0.5 * a + own[person] + 0.5 * v}
+
+
+def test_charges_of_one_defendant_that_stay_in_the_mean_of_others_are_named() -> None:
+    words: dict[str, Any] = {"state": "", "action": "a", "instrument": "loo:judge"}
+    table = charges(np.random.default_rng(0))
+    [text] = [n for n in ivvi.read_logs(table, **words, reward="y").notes if "leave out" in n]
+    assert "--episode defendant)" in text
+    errors = []
+    for seed in range(5):
+        table = charges(np.random.default_rng(seed))
+        log = ivvi.read_logs(table, **words, episode="defendant", next_state="y")
+        assert not [note for note in log.notes if "leave out" in note]
+        with pytest.warns(ivvi.errors.IvviWarning):
+            fit = ivvi.fit(log)
+        errors.append((fit.W[0, 1] - 0.5) / fit.se[0, 1])
+    assert abs(np.mean(errors)) < 4 / np.sqrt(5)
+
+
+def test_persons_and_rooms_within_judges_are_no_repeated_defendants() -> None:
+    rng = np.random.default_rng(1)
+    table = charges(rng, people=2400, each=1)
+    judge = np.array([int(j[1:]) for j in table["judge"]])
+    table |= {"room": judge * 20 + rng.integers(0, 20, 2400), "age": rng.integers(20, 60, 2400)}
+    words: dict[str, Any] = {"state": "", "action": "a", "instrument": "loo:judge"}
+    notes = ivvi.read_logs(table, **words, reward="y").notes
+    assert not [note for note in notes if "leave out" in note]

@@ -49,23 +49,102 @@ KEEP = {
 def test_rows_that_pass_are_kept(text, place, tmp_path):
     path = COLUMNS if place == "memory" else write_table(COLUMNS, tmp_path / f"log.{place}")
     kept = read_logs(path, **ROLES, where=text).to_arrow()
-    expected = pa.table(COLUMNS).filter(pa.array(KEEP[text]))
+    has_next = np.arange(60) % 10 != 9
+    expected = pa.table(COLUMNS).filter(pa.array(KEEP[text] & has_next))
     for name in ("episode", "step", "x0", "z1"):
         assert kept[name].to_pylist() == expected[name].to_pylist()
 
 
 @pytest.mark.parametrize("size", [1, 4, 1000])
 @pytest.mark.parametrize("place", ["memory", "parquet", "csv"])
-def test_removed_rows_are_gaps(place, size, tmp_path, rows_of):
-    """A row meets the row of the next step or none, as if the table had never held the others."""
+def test_a_removed_row_is_still_the_next_state_of_the_row_before_it(place, size, tmp_path, rows_of):
     path = COLUMNS if place == "memory" else write_table(COLUMNS, tmp_path / f"log.{place}")
     keep = AGE % 5 != 2
     log = read_logs(path, **ROLES, where="age not in (2, 7, 12, 17, 22, 27, 32, 37)")
     rows, counts = rows_of(log, size=size)
-    pairs = [i for i in range(59) if keep[i] and keep[i + 1] and i % 10 != 9]
+    pairs = [i for i in range(59) if keep[i] and i % 10 != 9]
     x = np.column_stack([COLUMNS["x0"], COLUMNS["x1"]])
     assert sorted(row[:2] + row[6:] for row in rows) == sorted([*x[i], *x[i + 1]] for i in pairs)
-    assert (counts.rows, counts.transitions) == (keep.sum(), len(pairs))
+    assert (counts.without_next, counts.transitions) == (keep.sum() - len(pairs), len(pairs))
+
+
+def confounded_panel(episodes=500, length=8, seed=0):
+    """x' = 0.6 x - 0.5 a + u + e, where u moves a too."""
+    rng = np.random.default_rng(seed)
+    x, parts = rng.normal(size=episodes), []
+    for step in range(length):
+        z, u, e, v = rng.normal(size=(4, episodes))
+        a = 0.7 * z + 0.3 * x + u + 0.3 * v
+        parts.append({"episode": np.arange(episodes), "step": step + 0 * z.astype(int)})
+        parts[-1] |= {"x0": x, "a0": a, "z0": z}
+        x = 0.6 * x - 0.5 * a + u + 0.5 * e
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+@pytest.mark.parametrize("lags", [0, 1])
+def test_a_filter_on_a_state_does_not_select_on_the_outcome(lags):
+    fit = estimate(read_logs(confounded_panel(), where="x0 < 0.5", lags=lags))
+    effect = fit.to_json()["phi"].index("a0")
+    assert abs(fit.W[0, effect] + 0.5) < 4 * fit.se[0, effect]
+    assert fit.dropped["without next state"] > 0
+
+
+def test_a_filter_on_facts_of_an_episode_removes_whole_episodes():
+    columns = confounded_panel(60) | {"age": np.arange(480) % 60 + 20}
+    log = read_logs(columns, where="age < 40")
+    assert log.roles.derived
+    assert log.num_rows == 20 * 8
+
+
+def test_a_row_whose_next_state_is_missing_in_a_removed_row_has_none():
+    columns = make_rows(2, 4) | {"age": [1, 1, 5, 1, 1, 1, 1, 1]}
+    columns["x0"] = [0.0, 1.0, np.nan, 3.0, 4.0, 5.0, 6.0, 7.0]
+    log = read_logs(columns, **ROLES, where="age < 3")
+    assert log.to_batch().y[:, 0].tolist() == [1.0, 5.0, 6.0, 7.0]
+
+
+def test_an_episode_that_ended_needs_no_next_state_where_rows_are_filtered():
+    columns = make_rows(4, 3) | {"age": np.arange(12) % 5}
+    for end in ([0, 0, 1, 0, 0, 0] * 2, ["", "", "died", "", "", ""] * 2):
+        log = read_logs(columns | {"end": end}, **ROLES, where="age < 4", terminal="end")
+        walk = log.batches()
+        assert sum(map(len, walk)) == 8
+        assert (walk.counts.ended, walk.counts.without_next) == (2, 2)
+
+
+def test_rows_that_only_the_filter_tells_apart_are_refused_with_the_remedy():
+    columns = make_rows(4, 3)
+    both = {name: np.append(one, one) for name, one in columns.items()}
+    both["store"] = np.repeat(["A", "B"], 12)
+    with pytest.raises(DataError, match=r"twice.*--episode episode,COLUMN"):
+        read_logs(both, **ROLES, where="store == 'A'")
+    log = read_logs(both, **ROLES, episode=("episode", "store"), where="store == 'A'")
+    assert log.to_batch().x.tolist() == read_logs(columns, **ROLES).to_batch().x.tolist()
+
+
+def test_a_level_that_the_filter_removes_is_named_with_the_remedy():
+    columns = confounded_panel(60)
+    columns["ward"] = np.where(columns["x0"] > 1, "ICU", np.where(columns["x0"] > 0, "A", "B"))
+    words = {"action": "a0", "instrument": "z0", "where": "ward != 'ICU'"}
+    with pytest.raises(InputError, match="leave ward out of the states"):
+        estimate(read_logs(columns, state="x0,ward", **words))
+    assert estimate(read_logs(columns, state="x0", **words)).counts.transitions > 100
+
+
+@pytest.mark.parametrize(
+    ("where", "words", "named"),
+    [
+        ("a0 > 0 and x0 < 2", {}, "a0"),
+        ("died == 0", {"terminal": "died"}, "died"),
+        ("age > 3", {"reward": "age"}, "age"),
+        ("x0 < 1", {"seen": "after", "step": "step"}, "x0"),
+        ("x0 < 1 and z0 > -2 and step > 1", {"reward": "age"}, ""),
+    ],
+)
+def test_a_filter_on_what_the_instrument_moves_is_named(where, words, named):
+    ended = np.arange(60) % 10 == 9
+    notes = read_logs(COLUMNS | {"died": ended}, **ROLES, where=where, **words).notes
+    assert [f"chooses rows by {named}, which" in note for note in notes] == [True] * bool(named)
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
@@ -83,7 +162,7 @@ def test_a_filtered_log_in_no_order_is_sorted_on_disk(ending, tmp_path, rows_of,
 def test_a_row_without_the_value_is_removed(text, hole, tmp_path):
     ages = pa.array([hole, 1.0, 2.0, 4.0, *[5.0] * 56])
     log = read_logs(write_table({**COLUMNS, "age": ages}, tmp_path / "l.parquet"), where=text)
-    assert log.to_arrow().num_rows == 59
+    assert log.to_arrow().num_rows == 60 - 1 - 6  # and the last row of each of 6 episodes
 
 
 def test_missing_values_of_removed_rows_do_no_harm(rows_of):
@@ -96,7 +175,7 @@ def test_missing_values_of_removed_rows_do_no_harm(rows_of):
 
 def test_batches_are_never_empty_and_bounded(tmp_path):
     path = write_table(COLUMNS, tmp_path / "log.parquet", row_group_size=6)
-    table = read_logs(path, **ROLES, where="age > 35").table
+    table = read_logs(path, **ROLES, reward="age", next_state="x*", where="age > 35").table
     sizes = [block.num_rows for block in table.batches(["x0"], ["x0"], 3)]
     assert sum(sizes) == 4
     assert 0 < min(sizes) <= max(sizes) <= 3

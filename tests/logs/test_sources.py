@@ -459,3 +459,30 @@ def test_numbers_and_words_in_one_column_make_no_noise():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert open_table(frame).schema.field("x").type in (pa.string(), pa.large_string())
+
+
+def test_an_index_without_a_name_is_no_column_of_a_log():
+    rng = np.random.default_rng(0)
+    z, u = rng.normal(size=(2, 400))
+    whole = pd.DataFrame({"z": z.round(1), "a": z + u, "y": u})
+    twice = pd.concat([whole, whole + 1])
+    words = {"state": "", "action": "a", "instrument": "z", "reward": "y"}
+    log = read_logs(twice.sort_values("z"), **words)
+    assert log.table.schema.names == ["z", "a", "y"]
+    named = whole.set_index(pd.MultiIndex.from_product([range(40), range(10)], names=["p", None]))
+    assert read_logs(named, **words, episode="p").roles.episode == "p"
+    assert "__index_level_1__" not in read_logs(named, **words).table.schema.names
+
+
+def test_an_index_without_a_name_in_a_file_is_no_group(tmp_path):
+    group = np.repeat(np.arange(40), 10)
+    z, (u, e) = (
+        np.random.default_rng(0).normal(size=40)[group],
+        np.random.default_rng(1).normal(size=(2, 400)),
+    )
+    frame = pd.DataFrame({"z": z, "a": z + u, "y": u + e}, index=group)
+    frame.to_parquet(tmp_path / "log.parquet")
+    words = {"state": "", "action": "a", "instrument": "z", "reward": "y"}
+    assert not read_logs(tmp_path / "log.parquet", **words).roles.set_by
+    frame.rename_axis("county").to_parquet(tmp_path / "named.parquet")
+    assert read_logs(tmp_path / "named.parquet", **words).roles.set_by == ("county",)

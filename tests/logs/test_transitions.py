@@ -403,3 +403,14 @@ def test_an_instrument_that_is_a_multiple_of_an_action_is_refused(factor, shift)
         read_logs(rows).to_batch()
     rows["z0"][7] += 1e-3
     assert len(read_logs(rows).to_batch())
+
+
+def test_an_empty_action_may_mean_that_none_was_given():
+    table = make_rows(4, 5)
+    table["a0"] = [None if value < 0 else value for value in table["a0"].tolist()]
+    with pytest.raises(DataError, match="if an empty a0 means that none was given, write 0 there"):
+        read_logs(table).to_batch()
+    table = make_rows(4, 5)
+    table["z0"][3] = np.nan
+    with pytest.raises(DataError, match=r"or repair them$"):
+        read_logs(table).to_batch()

@@ -8,17 +8,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
 
 from ivvi.categories import levels_alike, levels_unknown
 from ivvi.diagnostics.category_codes import category_codes
 from ivvi.diagnostics.leaks import leaks
+from ivvi.diagnostics.lost_rows import lost_rows
+from ivvi.errors import InputError
 from ivvi.logs import Batch, Counts, Log, Roles
+from ivvi.logs.arrow import is_unnamed_index
 from ivvi.logs.missing_codes import missing_codes
 
 MOST = 3
 """Most columns that one kind of warning names."""
 MOST_ROWS = 8192
 """Most rows that are looked at."""
+MOST_COLUMNS = 200
+"""Most columns of a table by which copies are told from other rows."""
 MANY_GAPS = 0.05
 """Share of the rows with a later one in their episode whose next step is not the next number."""
 MANY_COPIES = 0.01
@@ -45,7 +51,9 @@ def data_warnings(log: Log, head: Batch, counts: Counts, *, linear: bool) -> tup
         *levels_alike(log.roles.categories),
         *levels_unknown(log.roles.categories),
         lost_in_gaps(log, counts),
-        copied_rows(head, log.roles),
+        lost_rows(log),
+        copied_rows(head, log),
+        counted_rows(head, log.roles),
     )
     return tuple(text for text in texts if text)
 
@@ -69,8 +77,12 @@ def lost_in_gaps(log: Log, counts: Counts) -> str:
     )
 
 
-def copied_rows(head: Batch, roles: Roles) -> str:
-    """Say that rows of a cross-section are copies of others, or nothing."""
+def copied_rows(head: Batch, log: Log) -> str:
+    """Say that rows of a cross-section are copies of others, or nothing.
+
+    They are none if a column of the table that has no part in the log, such as an id, differs.
+    """
+    roles = log.roles
     if roles.episode is not None or roles.frequency:
         return ""
     columns = [column for part in (head.x, head.a, head.z, head.y) for column in part.T]
@@ -89,7 +101,7 @@ def copied_rows(head: Batch, roles: Roles) -> str:
     if copies <= max(2, MANY_COPIES * len(rows)):
         return ""
     most = max(len(np.unique(column)) for column in rows[first].T)
-    if most < CONTINUOUS * len(different):
+    if most < CONTINUOUS * len(different) or not _are_copies(log, len(rows)):
         return ""
     first_ones = "the first " if len(rows) == MOST_ROWS else ""
     return (
@@ -97,6 +109,49 @@ def copied_rows(head: Batch, roles: Roles) -> str:
         "errors count each as a new observation and are too small; remove the copies, or name "
         "the column of what was observed twice (cluster=, --cluster)"
     )
+
+
+def counted_rows(head: Batch, roles: Roles) -> str:
+    """Say that weights count the people of each cell of a table, or nothing.
+
+    They are whole numbers, every combination of values comes once, and every column has few.
+    """
+    if roles.episode is not None or roles.weight is None or roles.frequency or head.weight is None:
+        return ""
+    n, total = len(head), float(head.weight.sum())
+    if (head.weight != np.round(head.weight)).any() or total <= 2 * n:
+        return ""
+    rows = np.column_stack([head.x, head.a, head.z, head.y])
+    if 2 * max(len(np.unique(column)) for column in rows.T) > n:
+        return ""
+    if len(np.unique(rows, axis=0)) < n:
+        return ""
+    return (
+        f"{roles.weight} holds whole numbers, {total:,.0f} in all, and no two of {n:,} rows are "
+        f"alike: if {roles.weight} counts the people of each row, say so (weight_kind='frequency', "
+        "--weight-kind frequency), or the instruments look weaker than they are"
+    )
+
+
+def _are_copies(log: Log, rows: int) -> bool:
+    """Return whether many of the first rows are the same in the other columns of the table too.
+
+    A column without a name, which numbers the rows of the file it was read from, says nothing.
+    """
+    names = [
+        field.name
+        for field in log.table.schema
+        if not pa.types.is_nested(field.type) and not is_unnamed_index(field.name)
+    ]
+    names = [name for name in names if name and not name.startswith("Unnamed: ")][:MOST_COLUMNS]
+    try:
+        block = next(iter(log.table.batches(names, (), rows)), None)
+    except InputError:  # a column that nobody asked for need not be readable
+        return True
+    if block is None:
+        return True
+    different = pa.Table.from_batches([block]).group_by(names).aggregate([]).num_rows
+    return bool(block.num_rows - different > max(2, MANY_COPIES * block.num_rows))
 
 
 def cut_off(head: Batch, outputs: Sequence[str]) -> str:

@@ -154,6 +154,12 @@ def _only_at_ends(moments: Moments, roles: Roles) -> str:
         shares = [(here[name], then[f"next_{name}"]) for name in names]
         left_out = tuple(1 - sum(part) for part in zip(*shares, strict=True))
         for level, (now, later) in zip(category.levels, (left_out, *shares), strict=False):
+            if abs(now) < NEVER < later and roles.where:
+                return (
+                    f"no row that passes the filter (where=, --where) has {category.column} "
+                    f"{level!r}, and some have it next, so the log shows nothing of what follows "
+                    f"it; leave {category.column} out of the states (the filter may still name it)"
+                )
             if abs(now) < NEVER < later:
                 return (
                     f"no row that another one follows has {category.column} {level!r}, and some "

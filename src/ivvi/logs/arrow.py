@@ -340,6 +340,11 @@ def skip_rows(blocks: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Record
         rows = max(0, rows - block.num_rows)
 
 
+def is_unnamed_index(name: str) -> bool:
+    """Return whether pandas gave a column this name because it was an index without one."""
+    return name.startswith("__index_level_")
+
+
 def first_line(error: BaseException) -> str:
     """Return the first line of what Arrow says."""
     return str(error).strip().splitlines()[0].rstrip(".")

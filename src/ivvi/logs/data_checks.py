@@ -41,12 +41,15 @@ def absent_values(block: pa.RecordBatch, roles: Roles) -> dict[str, Bools]:
 def missing_error(table: BatchSource, roles: Roles) -> MissingError:
     """Count the missing values of the whole table, a category's once, and name the first."""
     total, bad_rows, row, first = 0, 0, 0, ""
+    empty_actions: dict[str, None] = {}
+    acts = {_own_name(name, roles) for name in roles.action}
     for block in _read_whole(table, roles):
         absent: dict[str, Bools] = {}
         for name, mask in absent_values(block, roles).items():
             own = _own_name(name, roles)
             absent[own] = absent[own] | mask if own in absent else mask
         masks = np.array(list(absent.values()))
+        empty_actions |= {name: None for name in absent if name in acts and absent[name].any()}
         total, bad_rows = total + int(masks.sum()), bad_rows + int(masks.any(axis=0).sum())
         if not first and masks.any():
             at = int(np.flatnonzero(masks.any(axis=0))[0])
@@ -56,6 +59,17 @@ def missing_error(table: BatchSource, roles: Roles) -> MissingError:
     return MissingError(
         f"{table.label} has {total} missing or infinite values in {bad_rows} of {row} rows, "
         f"{first}; drop those rows with drop_missing (--drop-missing) or repair them"
+        + _none_given(tuple(empty_actions))
+    )
+
+
+def _none_given(actions: Sequence[str]) -> str:
+    """Say what an empty cell of an action may mean, whose rows must not be dropped then."""
+    if not actions:
+        return ""
+    return (
+        f"; if an empty {' or '.join(actions)} means that none was given, write 0 there (dropping "
+        "such rows would select those who were given some)"
     )
 
 

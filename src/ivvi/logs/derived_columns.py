@@ -1,6 +1,8 @@
 """Columns that look at other rows of the log, made by one query of DuckDB.
 
 - Steps from dates, and ``dt``, the time to the next row (`ivvi.logs.times`).
+- Next states, where a filter removes rows: they are taken from all rows, and the filter then keeps
+  those that pass. To filter first would keep a row only if its outcome passes too.
 - States that were seen after the action of their row: the state is that of the row before, and
   the row's own is its next state, ``next_sales``.
 - Lags: earlier states and actions of the same episode, ``temperature_lag1``. The first rows of an
@@ -21,7 +23,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ivvi.categories import CodedColumn
+from ivvi.categories import NO, CodedColumn
 from ivvi.errors import ColumnError, DataError, InputError
 from ivvi.logs.arrow import plain_type
 from ivvi.logs.column_patterns import match_columns
@@ -34,11 +36,12 @@ from ivvi.logs.sorting import (
     as_parquet,
     connected,
     explained,
+    present,
     quote,
     temporary_folder,
     text_of,
 )
-from ivvi.logs.table import ArrowTable, BatchSource
+from ivvi.logs.table import PASSES, ArrowTable, BatchSource
 from ivvi.logs.times import DT, StepTimes, count_rows
 
 LOO = "loo:"
@@ -101,11 +104,11 @@ def windowed(table: BatchSource, schema: Schema) -> Windowed:
 class _Plan:
     """What is to be made, with the names of all columns known.
 
-    `earlier` is how many rows before its own a row of the result looks at, and `pads` whether the
-    first rows of an episode get lags that stand for what was before it. `lagged` are the names of
-    the lags, with the column of which each is one step earlier; `followed` those of the next
-    states, where states were seen after the action; `means` those of the leave-one-out means, with
-    the expression and the group of each.
+    `leads` says that next states are taken from the next row, `earlier` how many rows before its
+    own a row of the result looks at, and `pads` whether the first rows of an episode get lags that
+    stand for what was before it. `lagged` are the names of the lags, with the column of which each
+    is one step earlier; `followed` those of the next states that are made; `means` those of
+    the leave-one-out means, with the expression and the group of each.
     """
 
     table: BatchSource
@@ -115,6 +118,7 @@ class _Plan:
     action: tuple[str, ...]
     own_instruments: tuple[str, ...]
     groups: tuple[str, ...]
+    leads: bool
     earlier: int
     pads: bool
     lagged: dict[str, str]
@@ -124,7 +128,7 @@ class _Plan:
     @classmethod
     def of(cls, table: BatchSource, schema: Schema) -> _Plan:
         """Match what the schema asks for with the columns of the table."""
-        names = list(table.schema.names)
+        names = [name for name in table.schema.names if name != PASSES]
         own_instruments, groups = _instruments(schema, names)
         action = match_columns(schema.action, names, "action")
         listed = match_columns(schema.categorical, names, "categorical")
@@ -138,27 +142,42 @@ class _Plan:
         )
         state = match_columns(schema.state, names, "state")
         seen_after = _is_seen_after(schema)
+        leads = PASSES in table.schema.names and schema.follows(state, names)
         return cls(
             *(table, schema, times, state, action, own_instruments, groups),
+            leads=leads and not seen_after,
             earlier=schema.lags + seen_after,
             pads=_is_padded(schema),
             lagged=_lag_names((*state, *action), schema.lags),
-            followed=tuple(f"next_{name}" for name in state) if seen_after else (),
+            followed=tuple(f"next_{name}" for name in state) if seen_after or leads else (),
             means=_mean_expressions(groups, action, coded),
         )
 
     @property
     def is_needed(self) -> bool:
         """Whether anything is asked for that the table does not have."""
-        return bool(self.earlier or self.schema.every or self.groups or self.times.are_numbered)
+        return bool(self._in_order or self.schema.every or self.groups or self.is_filtered)
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether a filter removes rows after the columns are made."""
+        return PASSES in self.table.schema.names
+
+    @property
+    def _in_order(self) -> bool:
+        """Whether the rows of an episode are put in order and their steps numbered."""
+        return bool(self.times.are_numbered or self.earlier or self.leads)
 
     def check(self, db: Any, rows: str, label: str) -> None:
         """Refuse lags that no episode has, and what the times of rows make impossible."""
         if self.schema.lags < 0:
             raise InputError(f"lags is {self.schema.lags}; expected 0 or more")
-        if not (self.times.are_numbered or self.earlier):
+        if self.is_filtered and not count_rows(db, f"SELECT * FROM {rows} WHERE {PASSES}"):
+            raise DataError(f"{label} has no rows")
+        if not self._in_order:
             return
-        self.times.check(db, rows, label)
+        parts = ",".join(self.times.episode)
+        self.times.check(db, rows, label, TOLD_APART.format(parts) if self.is_filtered else "")
         self._check_followed()
         if self.earlier:
             longest = db.execute(
@@ -189,20 +208,24 @@ class _Plan:
         """Return the query; its rows come by episode and step where there are steps."""
         keys = self.times.keys
         inner, hidden = f"SELECT * FROM {rows}", list(map(quote, self._shifted))
-        if self.times.are_numbered or self.earlier:
+        conditions = [f"({self._has_earlier})"] if self.earlier else []
+        if self._in_order:
             inner = self.times.numbered(inner)
             hidden += ["__t", "__gap", "__ahead", "__step"]
+        if self.is_filtered:
+            conditions += [PASSES] + [f"({self._has_next})"] * self.leads
+            hidden += [PASSES]
         star = f"* EXCLUDE ({', '.join(hidden)})" if hidden else "*"
         query = f"SELECT {', '.join([star, *self._made(keys)])} FROM ({inner})"
-        if self.times.are_numbered or self.earlier:
+        if self._in_order:
             query += f" WINDOW v AS (PARTITION BY {keys} ORDER BY __t)"
-            query += f" QUALIFY {self._has_earlier}" if self.earlier else ""
+            query += f" QUALIFY {' AND '.join(conditions)}" if conditions else ""
         if self.means:
-            present = " AND ".join(
+            known = " AND ".join(
                 f"({quote(name)} IS NOT NULL OR {_is_missing(quote(group))})"
                 for name, (_, group) in self.means.items()
             )
-            query = f"SELECT * FROM ({query}) WHERE {present}"
+            query = f"SELECT * FROM ({query}) WHERE {known}"
         if self.times.episode and self.times.column:
             query += f" ORDER BY {keys}, {quote(self.times.column)}"
         return query
@@ -210,7 +233,7 @@ class _Plan:
     @property
     def _shifted(self) -> tuple[str, ...]:
         """States that are those of the row before."""
-        return self.state if self.followed else ()
+        return self.state if self.followed and not self.leads else ()
 
     def _made(self, keys: str) -> list[str]:
         """Return the columns that are made, as expressions with names."""
@@ -222,11 +245,31 @@ class _Plan:
         for name in self.lagged:
             root, _, k = name.rpartition("_lag")
             made.append(f"{self._lag(root, int(k))} AS {quote(name)}")
-        for own, name in zip(self._shifted, self.followed, strict=True):
-            made += [f"lag({quote(own)}) OVER v AS {quote(own)}", f"{quote(own)} AS {quote(name)}"]
+        for own, name in zip(map(quote, self.state), map(quote, self.followed), strict=False):
+            if self.leads:
+                made.append(f"lead({own}) OVER v AS {name}")
+            else:
+                made += [f"lag({own}) OVER v AS {own}", f"{own} AS {name}"]
         for name, (value, group) in self.means.items():
-            made.append(f"{self._leave_out(value, quote(group), keys)} AS {quote(name)}")
+            used = f"CASE WHEN {PASSES} THEN {value} END" if self.is_filtered else value
+            made.append(f"{self._leave_out(used, quote(group), keys)} AS {quote(name)}")
         return made
+
+    @property
+    def _has_next(self) -> str:
+        """The condition that a row has a next state, or ended its episode.
+
+        What is missing in a row that the filter removes does no harm: it is no next state.
+        """
+        kinds = {name: self.table.schema.field(name).type for name in self.state}
+        known = " AND ".join(present(name, kind) for name, kind in kinds.items())
+        follows_one = f"lead(__step) OVER v = __step + 1 AND lead({PASSES} OR {known}) OVER v"
+        ends = []
+        for name in match_columns(self.schema.terminal, self.table.schema.names, "terminal"):
+            text = f"lower(trim(CAST({quote(name)} AS VARCHAR)))"
+            no = ", ".join(map(text_of, ("", "0.0", "nan", *NO)))
+            ends.append(f"{text} NOT IN ({no})")
+        return " OR ".join(f"coalesce({one}, FALSE)" for one in (follows_one, *ends))
 
     @property
     def _has_earlier(self) -> str:
@@ -273,21 +316,22 @@ class _Plan:
         `left` is the number of rows that it returns.
         """
         counts, keys = Counts(), self.times.keys
-        lost = count_rows(db, f"SELECT * FROM {rows}") - left
-        if self.times.are_numbered or self.earlier:
+        passing = f"SELECT * FROM {rows}" + f" WHERE {PASSES}" * self.is_filtered
+        lost = count_rows(db, passing) - left
+        if self._in_order:
             counts.untimed = count_rows(
-                db, f"SELECT * FROM {rows} WHERE {self.times.expression} IS NULL"
+                db, f"SELECT * FROM ({passing}) WHERE {self.times.expression} IS NULL"
             )
-        if self.earlier and self.means:
+        if self.earlier or self.leads:
+            flags = f"coalesce({self._has_earlier if self.earlier else 'TRUE'}, FALSE) AS k, "
+            flags += f"{self._has_next if self.leads else 'TRUE'} AS f"
             stepped = self.times.numbered(f"SELECT * FROM {rows}")
             window = f"WINDOW v AS (PARTITION BY {keys} ORDER BY __t)"
-            with_flag = (
-                f"SELECT coalesce({self._has_earlier}, FALSE) AS k FROM ({stepped}) {window}"
-            )
-            counts.early = count_rows(db, f"SELECT * FROM ({with_flag}) WHERE NOT k")
-        elif self.earlier:
-            counts.early = lost - counts.untimed
-        counts.alone = lost - counts.untimed - counts.early
+            query = f"SELECT *, {flags} FROM ({stepped}) {window}"
+            query = f"SELECT * FROM ({query})" + f" WHERE {PASSES}" * self.is_filtered
+            counts.early = count_rows(db, f"SELECT * FROM ({query}) WHERE NOT k")
+            counts.without_next = count_rows(db, f"SELECT * FROM ({query}) WHERE k AND NOT f")
+        counts.alone = lost - counts.untimed - counts.early - counts.without_next
         return counts
 
     @property
@@ -396,4 +440,11 @@ def _result(
     return made
 
 
-_WHY = "after lags and instruments are computed: every episode is too short, or alone in its group"
+TOLD_APART = (
+    "; a filter (where=, --where) applies after next states are found, so that a column that tells "
+    "such rows apart must be named as a part of the episode (--episode {},COLUMN)"
+)
+_WHY = (
+    "after next states, lags and instruments are computed: every episode is too short, or alone in "
+    "its group"
+)

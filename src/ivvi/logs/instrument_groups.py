@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ivvi.errors import InputError
-from ivvi.logs.arrow import as_numpy, missing, plain_type
+from ivvi.logs.arrow import Ints, as_numpy, is_unnamed_index, missing, plain_type
 from ivvi.logs.batch import Batch, Floats
 from ivvi.logs.column_patterns import Columns, match_columns
 from ivvi.logs.encoding import is_text
@@ -47,6 +47,8 @@ ENOUGH_COURTS = 10
 """Values of an absorbed column from which on it is clustered by in the place of its groups."""
 NO_ACCIDENT = 1e-6
 """Chance, over all columns, that instruments drawn by row agree within groups."""
+FEWEST_SHARED, AGREE = 1.2, 5.0
+"""Rows per value of a column that tells persons, and standard errors by which they agree."""
 ROWS_PER_VALUE, FILLED = 5, 0.4
 """Rows for each value of an instrument, and share of the points of a grid that rounding fills."""
 
@@ -140,6 +142,64 @@ def unnamed_columns(table: BatchSource, roles: Roles) -> list[str]:
     return [name for name in _candidates(table, roles) if name not in used][:MOST_UNNAMED]
 
 
+def own_rows_left_in(table: BatchSource, roles: Roles) -> tuple[str, ...]:
+    """Say that leave-one-out means hold other rows of the same person, or nothing.
+
+    Without episodes only the row itself is left out. An unnamed column whose values come several
+    times and in one group each, with actions that are alike within them, tells such rows: the sum
+    of the products of their actions, less the means of the groups, is then far from zero.
+    """
+    if roles.episode is not None or not roles.groups:
+        return ()
+    group = roles.groups[0]
+    others = [name for name in _candidates(table, roles) if name not in roles.groups]
+    actions = [name for name in roles.action if name in table.schema.names]
+    try:
+        rows = _head(table, [group, *others, *actions], [group, *actions]) if others else None
+    except InputError:  # a column that nobody asked for need not be readable
+        return ()
+    if rows is None or not len(rows):
+        return ()
+    outer = _numbered(rows, group)
+    for name in others:
+        if rows[name].null_count:
+            continue
+        inner = _numbered(rows, name)
+        count = int(inner.max()) + 1
+        nested = count == _count(rows, [name, group]) > int(outer.max()) + 1
+        if (
+            nested
+            and count <= rows.num_rows / FEWEST_SHARED
+            and _alike(rows, actions, outer, inner)
+        ):
+            return (
+                f"{group} instruments leave out only the row itself, but rows with the same {name} "
+                f"have the same {group} and like {' and '.join(actions)}, which stay in: name it "
+                f"as the episode (episode=, --episode {name}), with the outcome as the next state "
+                "(next_state=, --next-state) in the place of a reward",
+            )
+    return ()
+
+
+def _alike(rows: pa.Table, actions: Sequence[str], outer: Ints, inner: Ints) -> bool:
+    """Return whether actions, less the means of outer groups, agree within inner ones."""
+    sizes = np.bincount(inner)
+    pairs = float(np.sum(sizes * (sizes - 1)))
+    for name in actions:
+        a = as_numpy(rows[name].combine_chunks()).astype(float)
+        a = a - (np.bincount(outer, a) / np.maximum(np.bincount(outer), 1))[outer]
+        within = float(np.sum(np.bincount(inner, a) ** 2) - a @ a)
+        if within > AGREE * math.sqrt(2 * pairs) * float(np.mean(a**2)):
+            return True
+    return False
+
+
+def _numbered(rows: pa.Table, name: str) -> Ints:
+    """Number the values of a column, (n,)."""
+    codes: Ints = np.asarray(as_numpy(rows[name].combine_chunks().dictionary_encode().indices))
+    return codes.astype(np.int64)
+
+
 def few_values(head: Batch, roles: Roles) -> str:
     """Say that an instrument has few values for one that each row drew, or nothing.
 
@@ -205,6 +265,7 @@ def _candidates(table: BatchSource, roles: Roles) -> list[str]:
         name
         for name, kind in kinds.items()
         if name not in taken
+        and not is_unnamed_index(name)
         and (is_text(kind) or pa.types.is_integer(kind) or pa.types.is_temporal(kind))
     ][:MOST_COLUMNS]
 

@@ -390,7 +390,8 @@ class Pass:
 
 def check_finished(log: Log, end: Position) -> None:
     """Refuse a log of which a whole pass has found nothing to use, or a copied instrument."""
-    _check_not_empty(end.counts, log.label)
+    if not (log.roles.frequency and end.counts.rows > end.counts.missing):  # weights may be zero
+        _check_not_empty(end.counts, log.label)
     if not end.weight:
         raise DataError(f"weight column {log.roles.weight!r} is zero in every row")
     if not getattr(log.table, "copies_are_meant", False):

@@ -21,16 +21,18 @@ from ivvi.logs.empty_ends import with_empty_ends
 from ivvi.logs.encoding import without_indicators
 from ivvi.logs.formula import parse_formula
 from ivvi.logs.id_notes import id_notes
-from ivvi.logs.instrument_groups import set_by
+from ivvi.logs.instrument_groups import own_rows_left_in, set_by
 from ivvi.logs.leave_out import left_out, original
 from ivvi.logs.log import Log
 from ivvi.logs.minari import is_minari, open_minari
 from ivvi.logs.missing_codes import has_codes, missing_values, with_missing
 from ivvi.logs.numeric_text import with_numbers
-from ivvi.logs.prepare import encoded
+from ivvi.logs.prepare import changing, encoded
 from ivvi.logs.readers import open_table
+from ivvi.logs.row_filter import RowFilter
 from ivvi.logs.schema import Roles, Schema
-from ivvi.logs.table import BatchSource, filtered, with_joined, with_names
+from ivvi.logs.table import PASSES, BatchSource, filtered, flagged, with_joined, with_names
+from ivvi.logs.times import DT
 
 NUMERIC_ROLES = (
     *("state", "action", "instrument", "next_state", "context", "reward", "weight", "step"),
@@ -78,8 +80,8 @@ def read_logs(  # noqa: PLR0913
         ``next_x ~ x + C(ward) + x:age | id | dose ~ doctor`` (`ivvi.logs.formula`). Verbs then
         take features and absorbed effects from it.
     where
-        Keep only the rows that pass, such as ``age >= 18 and ward != 'ICU'``. Rows that are
-        removed are gaps: the row before one has no next state.
+        Use only the rows that pass, such as ``age >= 18 and ward != 'ICU'``. Their next states
+        and lags are taken from all rows, whether these pass or not.
     drop_missing
         Drop rows with missing or infinite values, and count them, instead of refusing.
     **others
@@ -95,7 +97,7 @@ def read_logs(  # noqa: PLR0913
     ids = _words(named["episode"]), _words(named["instrument"])
 
     def opened(types: Types) -> Log:
-        table = _source_table(source, where, *ids, types)
+        table = _source_table(source, *ids, types)
         names = list(table.schema.names)
         asked = Schema(**named | {n: named[n] or () for n in ("state", "action", "instrument")})
         if formula is not None:
@@ -141,13 +143,9 @@ def _with_formula(log: Log, formula: str) -> Log:
 
 
 def _source_table(
-    source: Any,
-    where: str | None,
-    episode: Sequence[str],
-    instrument: Sequence[str],
-    types: Types,
+    source: Any, episode: Sequence[str], instrument: Sequence[str], types: Types
 ) -> BatchSource:
-    """Return the rows of a source that pass the filter, all of them without one.
+    """Return the rows of a source.
 
     The columns of episodes and those of ``loo:`` hold ids, which are kept as they are written.
     `types` are those that later rows of a CSV file have shown.
@@ -159,7 +157,46 @@ def _source_table(
         named = [word if word in table.schema.names else word.split(":")[-1] for word in words]
         table = table.with_ids([name for name in named if table.schema.names.count(name) == 1])
         table = table.with_types(types)
-    return table if where is None else filtered(table, where)
+    return table
+
+
+def _where(table: BatchSource, schema: Schema, where: str) -> BatchSource:
+    """Return the rows that pass a filter, or all with `PASSES` where others are looked at too.
+
+    They are if next states, lags or times to the next row are made, unless the rows of an episode
+    pass or fail together.
+    """
+    names = list(table.schema.names)
+    parts = match_columns(schema.episode or (), names, "episode")
+    parts = parts or (("episode",) if "episode" in names else ())
+    own = match_columns(without_made(schema.state, names), names, "state")
+    looks = schema.follows(own, names) or schema.lags or schema.seen == "after"
+    looks = looks or (DT in _words(schema.context) and DT not in names)
+    ordered = parts and (schema.step or "step") in names
+    if not (looks and ordered) or schema.weight_kind == "frequency":
+        return filtered(table, where)
+    columns = RowFilter.of(where, table.schema, table.label).columns
+    known = changing(table, parts, [name for name in columns if name not in parts])
+    if all(known.get(name, True) is False for name in columns if name not in parts):
+        return filtered(table, where)
+    return flagged(table, where)
+
+
+def _filter_notes(table: BatchSource, schema: Schema, roles: Roles) -> tuple[str, ...]:
+    """Say that the filter chooses rows by what the instrument moves, or nothing."""
+    if roles.where is None:
+        return ()
+    columns = RowFilter.of(roles.where, table.schema, table.label).columns
+    seen_before = () if schema.seen == "after" else roles.state
+    moved = {*roles.action, *roles.next_state, *roles.terminal, roles.reward, *roles.state}
+    named = [name for name in columns if name in moved.difference(seen_before)]
+    if not named:
+        return ()
+    return (
+        f"the filter (where=, --where) chooses rows by {' and '.join(named)}, which the instrument "
+        "moves: the rows that pass are selected, and effects in them are biased; filter on what "
+        "was known before the action (codes of missing values: missing=, --missing)",
+    )
 
 
 def _without_blank_ids(table: BatchSource, episode: Sequence[str]) -> BatchSource:
@@ -223,7 +260,8 @@ def _opened(
     """Make the numeric columns that a schema asks for, those of an earlier log if one is given."""
     keys = *match_columns(schema.episode or (), [*table.schema.names, *renamed], "episode"), "step"
     codes, named = missing_values(schema.missing), with_names(table, renamed)
-    table = with_missing(named, codes, (*keys, "episode", schema.step or ""))
+    named = named if where is None else _where(named, schema, where)
+    table = with_missing(named, codes, (*keys, "episode", schema.step or "", PASSES))
     coded_before = {category.column for category in like.categories} if like else ()
     wanted = [n for n in _needs_numbers(schema, table.schema.names) if n not in coded_before]
     always = wanted if like else [schema.step or "step"]
@@ -236,7 +274,9 @@ def _opened(
     table = _without_blank_ids(table, parts)
     if roles.episode is not None and roles.episode_parts:
         table = with_joined(table, roles.episode, roles.episode_parts)
-    ids = id_notes(table, list(dict.fromkeys((*parts, *made.groups)))) if like is None else ()
+    notes = _filter_notes(named, schema, roles)
+    if like is None:
+        notes += id_notes(table, list(dict.fromkeys((*parts, *made.groups))))
     table, ends = with_empty_ends(table, roles.terminal, again=like is not None)
     coded = match_columns(schema.categorical, names, "categorical")
     coded += tuple(name for name, source in made.lagged.items() if source in coded)
@@ -244,11 +284,11 @@ def _opened(
     asked = (*_in_words(schema, roles, made), ("renamed", new_names))
     table, roles = encoded(table, roles, coded, made.lagged, made.followed, like)
     groups = set_by(table, roles) if like is None else like.set_by
+    notes += own_rows_left_in(table, roles) if like is None else ()
     table = left_out(table, roles)
     roles = replace(roles, asked=asked, formula=like.formula if like else "", set_by=groups)
-    return Log(
-        table, roles, drop_missing=drop_missing, notes=ids + made.notes + ends, removed=made.removed
-    )
+    notes += made.notes + ends
+    return Log(table, roles, drop_missing=drop_missing, notes=notes, removed=made.removed)
 
 
 def reopened(
@@ -273,7 +313,7 @@ def reopened(
     schema = Schema(**words)
 
     def opened(types: Types) -> Log:
-        table = _source_table(source, where, *ids, types)
+        table = _source_table(source, *ids, types)
         return _opened(table, schema, renamed, where=where, drop_missing=drop_missing, like=roles)
 
     return with_late_types(opened)

@@ -105,8 +105,8 @@ def _carried(
     """Return what each carried column takes on next; states that never change are found."""
     context = [name for name, _ in roles.carried]
     states = [n for n in roles.predicted if n not in lagged]
-    changing = _changing(table, roles, [*states, *context])
-    fixed = tuple(n for n in states if n in changing and not changing[n]) if finds else ()
+    changes = _changing(table, roles, [*states, *context])
+    fixed = tuple(n for n in states if n in changes and not changes[n]) if finds else ()
     if len(fixed) == len(states):
         fixed = ()
     pairs: list[tuple[str, str]] = []
@@ -117,21 +117,24 @@ def _carried(
         else:
             pairs += zip(expanded[name], expanded[source], strict=True)
     for name in (*fixed, *context):
-        stays = not changing.get(name, False)
+        stays = not changes.get(name, False)
         pairs += [(made, made if stays else "") for made in expanded[name]]
     return tuple(pairs)
 
 
 def _changing(table: BatchSource, roles: Roles, columns: Sequence[str]) -> dict[str, bool]:
-    """Return which columns change within episodes; a missing value is not a change.
+    """Return which columns change within episodes; a missing value is not a change."""
+    parts = list(roles.episode_parts) or [roles.episode or ""]
+    return changing(table, parts, columns) if roles.episode and columns else {}
+
+
+def changing(table: BatchSource, parts: Sequence[str], columns: Sequence[str]) -> dict[str, bool]:
+    """Return which columns change within the episodes that the `parts` name, as far as known.
 
     Most columns change in the first rows already; those that do not are read to the end. Columns
     that are the same in all of the first rows, or of which too few rows stand beside another of
     their episode, are left out.
     """
-    if roles.episode is None or not columns:
-        return {}
-    parts = list(roles.episode_parts) or [roles.episode]
     blocks: list[pa.RecordBatch] = []
     for block in table.batches(list(dict.fromkeys([*parts, *columns])), (), LOOKED_AT):
         blocks.append(block)
@@ -144,9 +147,9 @@ def _changing(table: BatchSource, roles: Roles, columns: Sequence[str]) -> dict[
     if (np.diff(episode[order]) == 0).sum() < ENOUGH:
         return {}
     codes = {name: _numbered(blocks, name)[order] for name in columns}
-    changing = {n: _changes(episode[order], v) for n, v in codes.items() if len(set(v[v >= 0])) > 1}
-    stays = [name for name, changes in changing.items() if not changes]
-    return changing | dict.fromkeys(_changing_later(table, parts, stays), True)
+    known = {n: _changes(episode[order], v) for n, v in codes.items() if len(set(v[v >= 0])) > 1}
+    stays = [name for name, changes in known.items() if not changes]
+    return known | dict.fromkeys(_changing_later(table, parts, stays), True)
 
 
 def _changing_later(table: BatchSource, parts: Sequence[str], columns: Sequence[str]) -> set[str]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ivvi.errors import ColumnError, DataError, FileError, InputError
 from ivvi.logs import parquet_files
-from ivvi.logs.arrow import cast_columns, casts, first_line, plain, widened
+from ivvi.logs.arrow import cast_columns, casts, first_line, is_unnamed_index, plain, widened
 from ivvi.logs.csv_files import CsvTable
 from ivvi.logs.parquet_files import ParquetTable, find_remote, is_parquet
 from ivvi.logs.table import ArrowTable, BatchSource
@@ -76,19 +76,23 @@ def open_table(source: Any) -> BatchSource:
 
 
 def _table_of_frame(frame: Any) -> pa.Table:
-    """Convert a pandas frame; columns that mix numbers and text become text."""
+    """Convert a pandas frame; columns that mix numbers and text become text.
+
+    Levels of the index that have a name become columns; others number rows and are left out.
+    """
     if not all(isinstance(name, str) for name in frame.columns):
         frame = frame.set_axis([str(name) for name in frame.columns], axis=1)
     if len(twice := frame.columns[frame.columns.duplicated()]):
         times = int((frame.columns == twice[0]).sum())
         raise ColumnError(f"the log has {times} columns named {twice[0]!r}")
     try:
-        return pa.Table.from_pandas(frame)
+        table = pa.Table.from_pandas(frame)
     except pa.ArrowException:
         frame = frame.copy(deep=False)
-    for name in [n for n, kind in frame.dtypes.items() if str(kind) == "object"]:
-        frame[name] = frame[name].map(str, na_action="ignore")
-    return pa.Table.from_pandas(frame)
+        for name in [n for n, kind in frame.dtypes.items() if str(kind) == "object"]:
+            frame[name] = frame[name].map(str, na_action="ignore")
+        table = pa.Table.from_pandas(frame)
+    return table.drop_columns([name for name in table.column_names if is_unnamed_index(name)])
 
 
 def _open_path(path: str) -> BatchSource:

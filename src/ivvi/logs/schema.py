@@ -122,6 +122,10 @@ class Schema:
         ordered = self.episode or self.step or {"episode", "step"} & set(available)
         return bool(self.reward and not self.next_state and not self.terminal and not ordered)
 
+    def follows(self, state: Sequence[str], available: Sequence[str]) -> bool:
+        """Return whether next states are those of the next rows of an episode."""
+        return bool(state and not self.next_state and not self.is_one_decision(available))
+
 
 @dataclass(frozen=True, slots=True)
 class Roles:

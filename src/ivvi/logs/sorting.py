@@ -122,9 +122,9 @@ def check_no_duplicates(table: BatchSource, keys: Sequence[str]) -> None:
     with temporary_folder() as folder:
         files = as_parquet(table, keys, (), Path(folder))
         selected = ", ".join(quote(name) for name in keys)
-        present = " AND ".join(_present(name, table.schema.field(name).type) for name in keys)
+        known = " AND ".join(present(name, table.schema.field(name).type) for name in keys)
         rows = _query(
-            f"SELECT {selected} FROM {ROWS} GROUP BY ALL HAVING count(*) > 1 AND {present} LIMIT 1",
+            f"SELECT {selected} FROM {ROWS} GROUP BY ALL HAVING count(*) > 1 AND {known} LIMIT 1",
             files,
             folder,
             table.label,
@@ -133,10 +133,11 @@ def check_no_duplicates(table: BatchSource, keys: Sequence[str]) -> None:
         raise duplicate_error(*rows[0])
 
 
-def duplicate_error(episode: Any, step: Any) -> DataError:
+def duplicate_error(episode: Any, step: Any, remedy: str = "") -> DataError:
     """Say which (episode, step) stands twice."""
     return DataError(
         f"episode {episode!r} has step {step!r} twice; each (episode, step) must be one row"
+        + remedy
     )
 
 
@@ -226,6 +227,7 @@ def text_of(value: Any) -> str:
     return "'" + str(value).replace("'", "''") + "'"
 
 
-def _present(name: str, kind: pa.DataType) -> str:
+def present(name: str, kind: pa.DataType) -> str:
+    """Return the condition that a column has a value, for SQL."""
     finite = f" AND isfinite({quote(name)})" if pa.types.is_floating(kind) else ""
     return f"{quote(name)} IS NOT NULL{finite}"

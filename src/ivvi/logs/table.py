@@ -1,7 +1,7 @@
 """Tables that a log can be read from: each gives its rows as record batches, again and again.
 
 A table is in memory (`ArrowTable`), in files, or a view of another one: filtered, with new names of
-columns, or with several columns joined into one.
+columns, with several columns joined into one, or with one that says which rows pass a filter.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from ivvi.errors import ColumnError
 from ivvi.logs.arrow import check_numeric, plain, plain_type
 from ivvi.logs.parquet_files import ParquetTable
 from ivvi.logs.row_filter import RowFilter
+
+PASSES = "__passes"
+"""The column that says which rows pass a filter, where the others are still looked at."""
 
 
 class BatchSource(Protocol):
@@ -58,13 +61,28 @@ class ArrowTable:
 
 def filtered(table: BatchSource, where: str) -> BatchSource:
     """Return the rows of a table that pass a filter."""
-    rows = RowFilter.of(where, table.schema, table.label)
-    label = f"{table.label} where {' '.join(where.split())}"
+    rows, label = _filter_of(table, where)
     if not isinstance(table, ArrowTable):
         return TableView(table, label, rows=rows)
     blocks = [block.filter(rows.keeps(block)) for block in table.table.to_batches()]
     passing = pa.Table.from_batches(blocks, table.schema)
     return ArrowTable(passing, label, table.files)
+
+
+def flagged(table: BatchSource, where: str) -> BatchSource:
+    """Return a table with one column more, `PASSES`: which of its rows pass a filter."""
+    rows, label = _filter_of(table, where)
+    if not isinstance(table, ArrowTable):
+        return FlaggedTable(table, label, rows)
+    passes = [rows.keeps(block) for block in table.table.to_batches()]
+    whole = table.table.append_column(PASSES, pa.chunked_array(passes, pa.bool_()))
+    return ArrowTable(whole, label, table.files)
+
+
+def _filter_of(table: BatchSource, where: str) -> tuple[RowFilter, str]:
+    """Return a filter for the rows of a table, and what these are called."""
+    rows = RowFilter.of(where, table.schema, table.label)
+    return rows, f"{table.label} where {' '.join(where.split())}"
 
 
 def with_joined(table: BatchSource, name: str, parts: Sequence[str]) -> BatchSource:
@@ -176,6 +194,34 @@ class RenamedTable(TableView):
     def pieces(self, rows: int) -> list[TableView]:
         """Cut the table into pieces of at least `rows` rows, in order."""
         return [RenamedTable(piece, self.names) for piece in self.table.pieces(rows)]
+
+
+class FlaggedTable(TableView):
+    """A table with the column that says which of its rows pass a filter."""
+
+    def __init__(self, table: Any, label: str, passing: RowFilter) -> None:
+        super().__init__(table, label)
+        self.passing = passing
+        self.schema = self.schema.append(pa.field(PASSES, pa.bool_()))
+
+    def batches(
+        self, columns: Sequence[str], numeric: Sequence[str], size: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield all rows, and which of them pass if that is asked for."""
+        others = [name for name in columns if name != PASSES]
+        looked_at = self.passing.columns if PASSES in columns else ()
+        numbers = [n for n in self.passing.numeric if n in looked_at and n not in others]
+        read = list(dict.fromkeys((*others, *looked_at)))
+        for block in self.table.batches(read, [*numeric, *numbers], size):
+            arrays = [
+                self.passing.keeps(block) if name == PASSES else block.column(name)
+                for name in columns
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, list(columns))
+
+    def pieces(self, rows: int) -> list[TableView]:
+        """Cut the table into pieces of at least `rows` rows, in order."""
+        return [FlaggedTable(piece, self.label, self.passing) for piece in self.table.pieces(rows)]
 
 
 def in_parquet(table: Any) -> bool:

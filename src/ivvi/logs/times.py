@@ -150,7 +150,7 @@ class StepTimes:
             )
         return float(matched[1]) * UNITS[matched[2]]
 
-    def check(self, db: Any, rows: str, label: str) -> None:
+    def check(self, db: Any, rows: str, label: str, remedy: str = "") -> None:
         """Refuse times that do not parse, or stand twice in an episode; rows without episodes."""
         if not self.episode or self.step is None:
             raise ColumnError(
@@ -169,7 +169,7 @@ class StepTimes:
         ).fetchall()
         if twice:
             *episode, step = twice[0]
-            raise duplicate_error(episode[0] if len(episode) == 1 else tuple(episode), step)
+            raise duplicate_error(episode[0] if len(episode) == 1 else tuple(episode), step, remedy)
 
     def _check_dates(self, db: Any, rows: str, label: str) -> None:
         """Refuse a date that does not parse, with its row and its value."""

@@ -168,6 +168,7 @@ class Transitions:
                 batch = self._batch(usable, values, complete)
                 self.counts.transitions += len(batch)
                 if len(batch) and self._roles.frequency:
+                    self._count_repeated(batch)
                     yield from batch.repeated(self._size)
                 elif len(batch):
                     yield batch
@@ -177,6 +178,15 @@ class Transitions:
             self.counts.without_next = (
                 self.counts.rows - self.counts.missing - self.counts.transitions
             )
+
+    def _count_repeated(self, batch: Batch) -> None:
+        """Count each row as often as its weight says."""
+        if batch.weight is None:
+            return
+        more = int(batch.weight.sum()) - len(batch)
+        self.counts.transitions += more
+        if self._roles.episode is None:
+            self.counts.episodes += more
 
     def _without_missing(
         self, block: pa.RecordBatch

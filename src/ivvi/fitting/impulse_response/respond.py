@@ -212,6 +212,8 @@ def _notes(asked: Question, regressions: list[SolvedProjection], memory: float) 
         )
     if asked.fit.roles.terminal:
         notes.append("the response at h is for episodes that continue for h steps")
+    if asked.fit.roles.where:
+        notes.append("the response at h is for rows after which h - 1 more pass the filter")
     return tuple(notes)
 
 
