@@ -15,7 +15,7 @@ from ivvi.estimators.covariance.standard_errors import kept_like
 from ivvi.estimators.registry import method_for_moments
 from ivvi.features.design import Design
 from ivvi.fitting import Fit, estimate
-from ivvi.fitting.saved_moments import Shard, check_same, hashes, open_like
+from ivvi.fitting.saved_moments import Shard, check_levels, check_same, hashes, open_like
 from ivvi.logs import Log
 from ivvi.logs.batch import Floats
 from ivvi.logs.log import Progress
@@ -74,6 +74,7 @@ def update(
     log = logs if isinstance(logs, Log) else open_like(logs, shard.roles, **settings)
     log = log.watched(progress)
     design = shard.moments.design
+    check_levels(shard.roles, log.roles, (place, log.label))
     check_same(design, Design.build(design.phi, design.psi, log.roles), log.label)
     files = hashes(log)
     for file, content in zip(log.table.files, files, strict=True):
