@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi.errors import MissingError
+from ivvi.errors import DataError, MissingError
 
 N = 240
 
@@ -23,6 +23,24 @@ def notes(ids: list[str]) -> tuple[str, ...]:
 def test_ids_that_differ_in_blanks_are_named() -> None:
     (text,) = notes([f"p{i // 6}" + " " * (i == 7) for i in range(N)])
     assert text.startswith("who holds 'p1' and 'p1 ' (1 such pairs)")
+
+
+def test_ids_with_blanks_in_every_other_row_are_why_there_is_no_next_state() -> None:
+    with pytest.raises(
+        DataError, match=r"no.* next state, because who holds 'p0' and 'p0 '.*alike"
+    ):
+        notes([f"p{i // 6}" + " " * (i % 2) for i in range(N)])
+
+
+def test_rows_that_follow_nothing_are_single_decisions_without_episode_and_step() -> None:
+    z, u = np.random.default_rng(0).normal(size=(2, N))
+    rows = {"who": np.arange(N), "t": np.ones(N), "x": u, "a": z + u, "z": z, "y": z + 2 * u}
+    roles = {"state": "x", "action": "a", "instrument": "z", "reward": "y"}
+    with pytest.raises(
+        DataError, match=r"do not follow each other, leave --episode and --step out"
+    ):
+        ivvi.read_logs(rows, **roles, episode="who", step="t").to_batch()
+    assert ivvi.read_logs(rows, **roles).to_batch().y.shape == (N, 1)
 
 
 def test_many_ids_that_differ_in_case_are_named() -> None:
