@@ -63,3 +63,32 @@ def test_ordinary_ids_are_not_doubted(seed: int) -> None:
     letters = np.array(list("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"))
     names = np.random.default_rng(seed).choice(letters, (N // 6, 4))
     assert notes(["".join(names[i // 6]) for i in range(N)]) == ()
+
+
+def two_files(folder, begins: str, ids: int = 30, *, shared: bool = True) -> ivvi.Log:
+    """Open two files of 8 rows per id; those of the second begin on a day of their own."""
+    rng = np.random.default_rng(0)
+    for k, (name, first) in enumerate({"north": "2024-01-01", "south": begins}.items()):
+        who = np.repeat(np.arange(ids) + (0 if shared else k * ids), 8)
+        days = np.datetime64(first) + 14 * np.tile(np.arange(8), ids)
+        x, a, z = (column.tolist() for column in rng.normal(size=(3, len(who))))
+        lines = [",".join(map(str, row)) for row in zip(who, days, x, a, z, strict=True)]
+        (folder / f"{name}.csv").write_text("\n".join(["who,day,x,a,z", *lines]) + "\n")
+    roles = {"state": "x", "action": "a", "instrument": "z", "episode": "who", "step": "day"}
+    return ivvi.read_logs(folder / "*.csv", **roles)
+
+
+def test_ids_that_two_files_use_at_times_between_each_other_are_named(tmp_path) -> None:
+    (text,) = two_files(tmp_path, "2024-01-08").notes
+    assert text.startswith("north.csv and south.csv share 30 ids of who")
+    assert "give each file its own ids" in text
+
+
+def test_steps_that_two_files_have_for_one_id_name_both(tmp_path) -> None:
+    with pytest.raises(DataError, match=r"north.csv and south.csv both have step .*own ids"):
+        two_files(tmp_path, "2024-01-15")
+
+
+@pytest.mark.parametrize(("begins", "shared"), [("2024-04-22", True), ("2024-01-08", False)])
+def test_ids_that_go_on_in_the_next_file_are_not_doubted(begins, shared, tmp_path) -> None:
+    assert two_files(tmp_path, begins, shared=shared).notes == ()
