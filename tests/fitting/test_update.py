@@ -352,6 +352,7 @@ def shifted_rows(episodes, shift, seed):
     return rows | {"x0": rows["x0"] + shift}
 
 
+@pytest.mark.filterwarnings("ignore:the mean of x0")  # which tells the rows apart
 def test_small_updates_make_up_their_share_of_the_sample_and_no_more(tmp_path):
     """Of 20,000 rows 1,500 are new: the share has the standard error of a sample of that size."""
     model = estimate(read_logs(shifted_rows(2000, 0.0, 0), **ROLES), se="unadjusted")
