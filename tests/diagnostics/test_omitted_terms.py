@@ -92,18 +92,20 @@ def test_a_level_shows_in_all_rows_before_where_the_last_one_tells_little(steps)
     assert sum(remedy in "".join(one) for one in found) > 7
 
 
-def test_what_the_last_action_does_later_asks_for_lags_first():
+@pytest.mark.parametrize("lags", [0, 1])
+def test_what_an_earlier_action_does_later_asks_for_one_more_lag_than_there_is(lags):
     rng = np.random.default_rng(0)
-    x, last, rows = rng.normal(size=200), np.zeros(200), []
+    x, before, rows = rng.normal(size=200), [np.zeros(200)] * 2, []
     for t in range(8):
         z, u = rng.normal(size=(2, 200))
         a = z + u
         rows.append(np.column_stack([np.arange(200), np.full(200, t), x, a, z]))
-        x, last = 0.6 * x + 0.5 * a + 0.3 * last + u + rng.normal(size=200), a
+        x = 0.6 * x + 0.5 * a + 0.3 * before[lags] + u + rng.normal(size=200)
+        before = [a, before[0]]
     table = dict(zip(("episode", "step", "x", "a", "z"), np.concatenate(rows).T, strict=True))
-    (sentence,) = doubts(ivvi.read_logs(table, state="x", action="a", instrument="z"))
-    assert sentence.startswith("next_x depends on a of the row before")
-    assert "fit with --lags 1" in sentence
+    (sentence,) = doubts(ivvi.read_logs(table, state="x", action="a", instrument="z", lags=lags))
+    assert sentence.startswith(f"next_x depends on a{'_lag1' * lags} of the row before")
+    assert f"fit with --lags {lags + 1} (lags={lags + 1})" in sentence
 
 
 @pytest.mark.parametrize(("episodes", "steps"), [(25, 100), (150, 8), (400, 3)])

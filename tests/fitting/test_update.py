@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pytest
 from helpers import OPTIONS, ROLES, assert_refused, make_rows, run, run_process, write_table
 from ivvi import SGDA, InputError, Shard, estimate, load_fit, load_model, read_logs, update
 from ivvi._io.replacing import locked
+from ivvi.errors import DataError, IvviWarning
 from ivvi.estimators import Exact
 
 
@@ -350,6 +352,7 @@ def shifted_rows(episodes, shift, seed):
     return rows | {"x0": rows["x0"] + shift}
 
 
+@pytest.mark.filterwarnings("ignore:the mean of x0")  # which tells the rows apart
 def test_small_updates_make_up_their_share_of_the_sample_and_no_more(tmp_path):
     """Of 20,000 rows 1,500 are new: the share has the standard error of a sample of that size."""
     model = estimate(read_logs(shifted_rows(2000, 0.0, 0), **ROLES), se="unadjusted")
@@ -383,3 +386,87 @@ def test_a_model_of_sums_keeps_no_rows_of_what_is_added(halves, tmp_path):
     found = load_fit(tmp_path / "model")
     assert found.sample is None
     assert found.moments.n == 760
+
+
+def patients(first, last, count=40):
+    rows = make_rows(count, 8, seed=3)
+    chosen = (rows["step"] >= first) & (rows["step"] <= last)
+    names = np.array([f"P{number}" for number in rows["episode"]])
+    return {name: values[chosen] for name, values in (rows | {"episode": names}).items()}
+
+
+def test_rows_that_go_on_are_asked_for_with_the_last_old_row(tmp_path):
+    model = estimate(read_logs(patients(0, 5), **ROLES), episodes=True)
+    remedy = r"with the last old row of each episode before them \(such as --where .step >= LAST"
+    with pytest.raises(DataError, match=f"none of its rows is followed by.*{remedy}"):
+        update(model, patients(6, 6))
+    with pytest.warns(IvviWarning, match=f"40 episodes go on .* is lost: .*{remedy}"):
+        update(model, patients(6, 7))
+    with pytest.raises(DataError, match=f"appear again.*{remedy}"):
+        update(model, patients(0, 7))
+    everything = write_table(patients(0, 7), tmp_path / "all.parquet")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", IvviWarning)
+        found = update(model, everything, where="step >= 5")
+    whole = estimate(read_logs(patients(0, 7), **ROLES))
+    np.testing.assert_allclose(found.W, whole.W, rtol=1e-8, atol=1e-10)
+
+
+def test_a_model_without_ids_says_when_the_step_between_counts(tmp_path):
+    old = write_table(patients(0, 4), tmp_path / "old.parquet")
+    fit(old, tmp_path / "model")
+    result = run(
+        "update", tmp_path / "model", write_table(patients(5, 7), tmp_path / "new.parquet")
+    )
+    assert "counts only if the new log begins with its last old row" in result.out
+
+
+def two_places(seed, *, instrument=0.0, outcome=0.0, effect=0.5, unit=1.0, n=800):
+    """Return two tables of single decisions; the second has other levels, effects or units."""
+    rng, parts = np.random.default_rng(seed), []
+    for other in (0.0, 1.0):
+        z, u = rng.normal(size=(2, n))
+        z = z + other * instrument
+        a = z + u
+        y = (effect if other else 0.5) * a + u + other * outcome
+        parts.append({"z": z, "a": a * (unit if other else 1.0), "y": y})
+    return parts
+
+
+PLACES = {
+    "other levels": ({"instrument": 1.5, "outcome": 3.0}, "and 1.2.* in both together.*--context"),
+    "another effect": (
+        {"effect": -0.5},
+        "-0.5.* in the table and .*they do not describe one world",
+    ),
+    "other units": ({"unit": 1000.0}, "mean of a is .*as if in other units: convert"),
+}
+
+
+@pytest.mark.parametrize("world", PLACES)
+@pytest.mark.parametrize(
+    "added", [update, lambda model, rows: model.shard + shard_like(model, rows)]
+)
+def test_parts_that_do_not_belong_together_are_told(world, added):
+    settings, expected = PLACES[world]
+    one, two = two_places(1, **settings)
+    data = {"action": "a", "instrument": "z", "reward": "y"}
+    model = estimate(read_logs(one, **data), se="unadjusted")
+    with pytest.warns(IvviWarning, match=expected):
+        added(model, two)
+
+
+def shard_like(model, rows):
+    log = read_logs(rows, action="a", instrument="z", reward="y")
+    return Shard.of(log, model.estimate.design)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("outcome", [0.0, 2.0])
+def test_parts_of_one_world_are_added_in_silence(seed, outcome):
+    """Also where outcomes rise with the time and the instrument does not."""
+    one, two = two_places(seed, outcome=outcome)
+    model = estimate(read_logs(one, action="a", instrument="z", reward="y"), se="unadjusted")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", IvviWarning)
+        update(model, two)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ivvi
 from helpers import OPTIONS, ROLES, assert_refused, changed, make_rows, run, write_table
 from ivvi import InputError, Shard, estimate, load_model, read_logs
 from ivvi.errors import FileError
@@ -330,3 +331,42 @@ def test_merging_says_that_the_sites_have_chosen_their_rows_differently(tmp_path
     assert result.code == 0
     assert "different --where" in result.err
     assert "0.parquet where x0 > 0 has 'x0 > 0'" in result.err
+
+
+def ward_rows(levels, first, seed=0):
+    rows = make_rows(15, 8, seed=seed)
+    ward = np.array(list(levels))[np.arange(len(rows["episode"])) // 8 % len(levels)]
+    return rows | {"ward": ward, "episode": rows["episode"] + first}
+
+
+@pytest.mark.parametrize(
+    ("levels", "again"),
+    [
+        ("BC", "both again with ivvi moments --like the sums of a table that has all of A, B, C"),
+        ("ABC", "log0.parquet again with ivvi moments --like the sums of /"),
+        ("A", "take theirs: ivvi moments --like"),
+    ],
+)
+def test_sums_whose_categories_have_other_levels_are_not_added(levels, again, tmp_path):
+    context = (*OPTIONS, "--context", "ward")
+    logs = [
+        write_table(ward_rows(each, 100 * i), tmp_path / f"log{i}.parquet")
+        for i, each in enumerate(("AC", levels))
+    ]
+    results = [
+        run("moments", log, *context, "--out", tmp_path / f"m{i}") for i, log in enumerate(logs)
+    ]
+    merge = ("merge", tmp_path / "m0", tmp_path / "m1", "--out", tmp_path / "all")
+    results += [run(*merge)] if len(levels) > 1 else []
+    assert results[-1].code == 2
+    assert again in results[-1].err
+    whole = write_table(ward_rows("ABC", 0, 5), tmp_path / "whole.parquet")
+    assert run("moments", whole, *context, "--out", tmp_path / "whole").code == 0
+    for i, log in enumerate(logs):
+        like = ("--like", tmp_path / "whole", "--force")
+        assert run("moments", log, *like, "--out", tmp_path / f"m{i}").code == 0
+    assert run(*merge).code == 0
+    data = {"context": "ward", **ROLES}
+    model = estimate(read_logs(ward_rows("AC", 0), **data))
+    with pytest.raises(InputError, match=r"reference B.*; give the file or table itself"):
+        ivvi.update(model, read_logs(ward_rows("BC", 100), **data))

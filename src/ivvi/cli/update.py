@@ -79,5 +79,11 @@ def update(  # noqa: PLR0913
     say(updated.summary(warnings=False), quiet=json == "-")
     added = updated.moments.n - fit.moments.n
     sums = "" if updated.sample is not None else " (a model fitted from sums keeps no rows)"
+    kept = fit.moments.episodes
+    if fit.roles.derived and not (kept and kept.labels):
+        sums += (
+            "; where an episode goes on from an old one, the step between counts only if the new "
+            "log begins with its last old row"
+        )
     say(f"{added:,} transitions added{sums}; model saved in {target}", quiet=json == "-")
     emit_json(updated, json, force=force, added=added)

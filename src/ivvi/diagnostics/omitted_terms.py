@@ -416,7 +416,8 @@ def _lasting(one: Omitted, roles: Roles) -> str:
         "level": f"the noise of {name} lasts: in all earlier rows it predicts that of {output}",
         "mean": f"{output} depends on the mean of {name} in earlier rows, given this row",
     }[one.term.means]
-    lags = "with --lags 1 (lags=1)"
+    count = int((*dict(roles.asked).get("lags", ()), "0")[0]) + 1
+    lags = f"with --lags {count} (lags={count})"
     level = (
         "with --difference (difference=True) or --absorb "
         f"{episode} --half-panel (absorb={episode!r}, half_panel=True)"

@@ -22,10 +22,12 @@ from ivvi._io.files import Saved, content_hash, load_folder, save_folder
 from ivvi._io.result import Records, TableResult
 from ivvi._io.serialization import unpack_fields
 from ivvi._io.trust import Trust, trusting
+from ivvi.categories import CodedColumn, CodedColumns
 from ivvi.errors import DataError, FileError, InputError, IvviWarning
 from ivvi.estimators import StandardErrors
 from ivvi.features.design import Design
 from ivvi.features.feature_map import FeatureMap
+from ivvi.fitting.parts_alike import Part, doubt_together
 from ivvi.logs import Counts, Log, Roles
 from ivvi.logs.log import Progress
 from ivvi.logs.opening import reopened
@@ -91,6 +93,7 @@ class Shard(TableResult):
         Sums by episode are kept if both have them, and episodes of one id are one; a warning says
         where they are lost.
         """
+        _check_levels(self, other)
         check_same(self.moments.design, other.moments.design, other.label)
         if twice := set(self.files) & set(other.files):
             raise DataError(
@@ -115,6 +118,9 @@ class Shard(TableResult):
             counts = dataclasses.replace(counts, episodes=counts.episodes - again)
             if two.episodes.begins_anew(one.episodes):
                 _warn_of_new_episodes(other.label, str(self.roles.episode))
+        parts = Part(one, self.counts, self.label), Part(two, other.counts, other.label)
+        if doubt := doubt_together(*parts, total, self.roles):
+            warnings.warn(doubt, IvviWarning, stacklevel=2)
         return Shard(
             total,
             counts,
@@ -211,6 +217,46 @@ class Shard(TableResult):
             raise FileError(f"{path} is not a complete moments file: {error}") from error
 
 
+def _check_levels(one: Shard, two: Shard) -> None:
+    """Refuse sums whose categories have other levels: equal names would mean other contrasts."""
+    for first, second in zip(*_shared_categories(one.roles, two.roles), strict=True):
+        if first == second:
+            continue
+        levels = sorted({*first.levels, *second.levels})
+        again, like = "both", f"a table that has all of {', '.join(levels)} (made-up rows will do)"
+        for other, whole, own in ((two, one, first), (one, two, second)):
+            if len(own.levels) == len(levels):
+                again, like = other.label, whole.label
+        raise InputError(
+            f"{_levels_of(first, one.label)} and {_levels_of(second, two.label)}, so equal names "
+            f"mean other contrasts: make the sums of {again} again with ivvi moments --like the "
+            f"sums of {like}"
+        )
+
+
+def check_levels(expected: Roles, other: Roles, labels: tuple[str, str]) -> None:
+    """Refuse an opened log whose categories have other levels than those of a model."""
+    for first, second in zip(*_shared_categories(expected, other), strict=True):
+        if first != second:
+            raise InputError(
+                f"{_levels_of(first, labels[0])} and {_levels_of(second, labels[1])}; give the "
+                "file or table itself, which is then opened with the model's levels"
+            )
+
+
+def _shared_categories(one: Roles, two: Roles) -> tuple[CodedColumns, CodedColumns]:
+    """Return the categories of columns that are categories in both, in one order."""
+    theirs = {category.column: category for category in two.categories}
+    shared = tuple(category for category in one.categories if category.column in theirs)
+    return shared, tuple(theirs[category.column] for category in shared)
+
+
+def _levels_of(category: CodedColumn, label: str) -> str:
+    """Say which levels a category has in a log."""
+    levels = ", ".join(category.levels)
+    return f"{category.column} has the levels {levels} in {label} (reference {category.levels[0]})"
+
+
 def _warn_of_other_rows(one: Shard, two: Shard) -> None:
     """Say that two places have chosen their rows, or ended their episodes, differently."""
     for name in ("where", "terminal"):
@@ -282,7 +328,10 @@ def check_same(expected: Design, other: Design, label: str) -> None:
             differ = [f"{b!r} instead of {a!r}" for a, b in pairs if a != b]
             detail = differ[0] if differ else f"{len(two)} instead of {len(one)}"
             kind = {"outputs": "outputs", "phi_names": "features phi"}.get(what, "features psi")
-            raise InputError(f"{label} has other {kind}: {detail}")
+            raise InputError(
+                f"{label} has other {kind}: {detail}; take columns and features from one moments "
+                "file (ivvi moments --like)"
+            )
     if expected != other:
         raise InputError(
             f"{label} has features with other knots, scales or categories; take them from one "

@@ -15,12 +15,12 @@ from ivvi.estimators.covariance.standard_errors import kept_like
 from ivvi.estimators.registry import method_for_moments
 from ivvi.features.design import Design
 from ivvi.fitting import Fit, estimate
-from ivvi.fitting.saved_moments import Shard, check_same, hashes, open_like
-from ivvi.logs import Log
+from ivvi.fitting.saved_moments import Shard, check_levels, check_same, hashes, open_like
+from ivvi.logs import Log, Roles
 from ivvi.logs.batch import Floats
-from ivvi.logs.log import Progress
+from ivvi.logs.log import NoNextStateError, Progress
 from ivvi.logs.sample import Sample
-from ivvi.moments import compute_moments
+from ivvi.moments import Moments, compute_moments
 
 FEWEST_AGAIN, DISTINCT = 5, 0.98
 """Rows of the model that stand in a new log by no chance, if so many of its rows differ."""
@@ -74,6 +74,7 @@ def update(
     log = logs if isinstance(logs, Log) else open_like(logs, shard.roles, **settings)
     log = log.watched(progress)
     design = shard.moments.design
+    check_levels(shard.roles, log.roles, (place, log.label))
     check_same(design, Design.build(design.phi, design.psi, log.roles), log.label)
     files = hashes(log)
     for file, content in zip(log.table.files, files, strict=True):
@@ -82,12 +83,16 @@ def update(
                 f"{place} already contains {file} (same content); use again (--again) to add it "
                 "twice"
             )
-    if old.sample is not None and not again:
-        _check_new(log, old.sample, place)
     episode = shard.roles.episode
     StandardErrors(cluster=cluster).check_kept(shard.moments, episode, place)
-    log, what_is_kept = kept_like(shard.moments, log)
-    moments, counts = compute_moments(log, design, **what_is_kept)
+    try:
+        if old.sample is not None and not again:
+            _check_new(log, old.sample, place)
+        log, what_is_kept = kept_like(shard.moments, log)
+        moments, counts = compute_moments(log, design, **what_is_kept)
+    except NoNextStateError as error:
+        raise DataError(_without_seam(log, error)) from error
+    _warn_of_lost_steps(shard.moments, moments, shard.roles)
     fresh = tuple(content for content in files if content not in shard.files)
     added = Shard(moments, counts, shard.roles, fresh, log.label)
     new = estimate(
@@ -117,10 +122,47 @@ def _check_new(log: Log, sample: Sample, place: str) -> None:
         return
     raise DataError(
         f"{log.label} repeats rows that are in {place} already: {repeated:,} of the {len(known):,} "
-        "that it keeps appear again and would be counted twice; give the new rows alone (such as "
-        "--where \"date >= '2024-02-01'\"), fit all rows anew, or add them again with again "
-        "(--again)"
+        "that it keeps appear again and would be counted twice; give the new rows alone"
+        f"{_since(log.roles)}, fit all rows anew, or add them again with again (--again)"
     )
+
+
+def _since(roles: Roles) -> str:
+    """Say how the new rows are cut from all: with the last old row, whose next state is new."""
+    step = next(iter(dict(roles.asked).get("step", ())), roles.step)
+    if not (roles.derived and step and roles.episode):
+        return " (such as --where \"date >= '2024-02-01'\")"
+    return (
+        f" with the last old row of each {roles.episode} before them (such as "
+        f'--where "{step} >= LAST", with the last old {step} for LAST)'
+    )
+
+
+def _without_seam(log: Log, error: NoNextStateError) -> str:
+    """Say what a log lacks whose rows follow those of the model and nothing in the log itself."""
+    if " one row long" not in str(error):  # ids or steps are wrong
+        return str(error)
+    return (
+        f"{log.label}: none of its rows is followed by another of its {log.roles.episode}; if they "
+        f"follow rows of the model, give them{_since(log.roles)}: its next state is the new row"
+    )
+
+
+def _warn_of_lost_steps(old: Moments, new: Moments, roles: Roles) -> None:
+    """Say that episodes go on without their last old row, where ids and steps are known."""
+    one, two = old.episodes, new.episodes
+    if one is None or two is None or one.spans is None or two.spans is None:
+        return
+    last = dict(zip(one.labels, one.spans[:, 1].tolist(), strict=False))
+    starts = zip(two.labels, two.spans[:, 0].tolist(), strict=False)
+    steps = [first - last[label] for label, first in starts if label in last]
+    lost = sum(step > 1 for step in steps)
+    if roles.derived and lost > len(steps) / 2:
+        text = (
+            f"{lost:,} episodes go on from those of the model, and the step from the last old row "
+            f"to the first new one is lost: give the new rows{_since(roles)}"
+        )
+        warnings.warn(text, IvviWarning, stacklevel=3)
 
 
 def _keys(rows: Floats) -> Floats:

@@ -138,7 +138,8 @@ def _check_levels(
         )
     if len(levels) == 1:
         raise ColumnError(
-            f"{where} has one level, {levels[0]!r}, in all rows; expected at least two"
+            f"{where} has one level, {levels[0]!r}, in all rows; expected at least two (leave the "
+            "column out or, where other sites have more levels, take theirs: ivvi moments --like)"
         )
 
 

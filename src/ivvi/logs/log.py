@@ -330,6 +330,10 @@ def batch_rows(roles: Roles) -> int:
     return max(1024, BATCH_BYTES // (8 * width))
 
 
+class NoNextStateError(DataError):
+    """No row of a log is followed by another of its episode."""
+
+
 class Pass:
     """One pass over a log: iterate it once, then ask for its `counts`.
 
@@ -391,22 +395,40 @@ class Pass:
 def check_finished(log: Log, end: Position) -> None:
     """Refuse a log of which a whole pass has found nothing to use, or a copied instrument."""
     if not (log.roles.frequency and end.counts.rows > end.counts.missing):  # weights may be zero
-        _check_not_empty(end.counts, log.label)
+        _check_not_empty(end.counts, log)
     if not end.weight:
         raise DataError(f"weight column {log.roles.weight!r} is zero in every row")
     if not getattr(log.table, "copies_are_meant", False):
         CopyWatch(log.roles, end.alike).check()
 
 
-def _check_not_empty(counts: Counts, label: str) -> None:
+def _check_not_empty(counts: Counts, log: Log) -> None:
     if counts.transitions:
         return
     if not counts.rows:
-        raise DataError(f"{label} has no rows")
+        raise DataError(f"{log.label} has no rows")
     if counts.missing == counts.rows:
-        raise DataError(f"{label}: all {counts.rows} rows have missing or infinite values")
-    raise DataError(
-        f"{label}: none of the {counts.rows} rows has a next state, because every episode is one "
-        "row long (name the next states with --next-state, next_state=) or its steps are not "
-        "consecutive numbers (for 0, 10, 20 use --every 10, every=10)"
+        raise DataError(f"{log.label}: all {counts.rows} rows have missing or infinite values")
+    raise NoNextStateError(
+        f"{log.label}: none of the {counts.rows} rows has a next state, because {_why(counts, log)}"
+    )
+
+
+def _why(counts: Counts, log: Log) -> str:
+    """Say why no row is followed by the next one: wrong ids, steps or a table without steps."""
+    roles = log.roles
+    parts = tuple(f"{name} holds '" for name in roles.episode_parts or (roles.episode or "",))
+    if ids := [note for note in log.notes if note.startswith(parts)]:
+        return ids[0]
+    steps = "its steps are not consecutive numbers (for 0, 10, 20 use --every 10, every=10)"
+    if counts.gaps:
+        return steps
+    single = ""
+    if roles.reward and not roles.terminal:
+        usual = [name for name in roles.keys if name in ("episode", "step")]
+        renamed = f" and rename {' and '.join(usual)}" if usual else ""
+        single = f"; if rows do not follow each other, leave --episode and --step out{renamed}"
+    return (
+        "every episode is one row long (name the next states with --next-state, next_state="
+        f"{single}) or {steps}"
     )

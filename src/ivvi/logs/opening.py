@@ -20,7 +20,7 @@ from ivvi.logs.derived_columns import LOO, Windowed, windowed
 from ivvi.logs.empty_ends import with_empty_ends
 from ivvi.logs.encoding import without_indicators
 from ivvi.logs.formula import parse_formula
-from ivvi.logs.id_notes import id_notes
+from ivvi.logs.id_notes import id_notes, ids_in_files
 from ivvi.logs.instrument_groups import own_rows_left_in, set_by
 from ivvi.logs.leave_out import left_out, original
 from ivvi.logs.log import Log
@@ -259,6 +259,8 @@ def _opened(
 ) -> Log:
     """Make the numeric columns that a schema asks for, those of an earlier log if one is given."""
     keys = *match_columns(schema.episode or (), [*table.schema.names, *renamed], "episode"), "step"
+    at = [renamed.get(name, name) for name in (*(keys[:-1] or ["episode"]), schema.step or "step")]
+    shared = ids_in_files(table.files, at[:-1], at[-1], whole=not (where or drop_missing))
     codes, named = missing_values(schema.missing), with_names(table, renamed)
     named = named if where is None else _where(named, schema, where)
     table = with_missing(named, codes, (*keys, "episode", schema.step or "", PASSES))
@@ -277,6 +279,7 @@ def _opened(
     notes = _filter_notes(named, schema, roles)
     if like is None:
         notes += id_notes(table, list(dict.fromkeys((*parts, *made.groups))))
+        notes += shared
     table, ends = with_empty_ends(table, roles.terminal, again=like is not None)
     coded = match_columns(schema.categorical, names, "categorical")
     coded += tuple(name for name, source in made.lagged.items() if source in coded)
