@@ -193,6 +193,7 @@ def check_no_numbers(
     sign = re.search(NUMBER_SIGNS, strange)
     what = "a decimal comma" if decimal else "commas between thousands"
     what = "dots between thousands" if dots else what
+    what = "a blank before or behind it" if strange.strip(f"{BLANKS}\t") == plain[strange] else what
     what = "blanks between its digits" if set(strange.strip()) & set(BLANKS) else what
     what = "a minus that is no hyphen" if MINUS in strange else what
     what = f"the sign {sign[0].strip()!r}" if sign else what
