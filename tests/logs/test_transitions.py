@@ -403,3 +403,15 @@ def test_an_instrument_that_is_a_multiple_of_an_action_is_refused(factor, shift)
         read_logs(rows).to_batch()
     rows["z0"][7] += 1e-3
     assert len(read_logs(rows).to_batch())
+
+
+@pytest.mark.parametrize("location", [0.0, 1e6, 1.7e12])
+def test_an_instrument_far_from_zero_is_no_multiple_of_the_action(location):
+    rng = np.random.default_rng(4)
+    x, a, z = rng.normal(size=(3, 400))
+    data = {"x": x, "a": a, "next_x": x + a, "z": z + location}
+    roles = {"state": "x", "action": "a", "instrument": "z", "next_state": "next_x"}
+    assert len(read_logs(data, **roles).to_batch()) == 400
+    for factor in (1.0, -0.3, 40.0):
+        with pytest.raises(DataError, match="'a' in every row, or a multiple of it"):
+            read_logs(data | {"z": factor * a + location}, **roles).to_batch()
