@@ -148,6 +148,7 @@ def fact_error(
         "first rows show a change and the fit predicts it"
     )
 
+
 LITTLE = 1e-3
 """Share of what an instrument varies by that rounding may leave of it beside a multiple of it."""
 

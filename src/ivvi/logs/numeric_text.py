@@ -191,4 +191,4 @@ def _numbers(column: Any, kind: pa.DataType) -> Any:
 def _written(column: Any) -> Any:
     """Return text without blanks around it, and null where it is nothing else."""
     text = pc.utf8_trim_whitespace(column)
-    return pc.if_else(pc.equal(text, ""), pa.scalar(None, text.type), text)
+    return pc.if_else(pc.match_substring_regex(text, "^$"), pa.nulls(1, text.type)[0], text)
