@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import stat
+import tracemalloc
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -452,3 +453,12 @@ def test_a_demo_that_fails_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("ivvi.reporting.demo.make_env", failing)
     assert run("demo", "--out", tmp_path / "story").code == 2
     assert list(tmp_path.iterdir()) == []
+
+
+def test_saving_reads_nothing_back_whole(tmp_path):
+    large = {"blocks": np.zeros(5_000_000)}
+    tracemalloc.start()
+    save_folder(tmp_path / "model", "model", {}, large)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < large["blocks"].nbytes  # the file in memory would be as much, and more with it

@@ -85,3 +85,32 @@ def test_errors_that_explode_in_one_fold_count_without_a_test():
     assert HeldOut(once, constant, constant, varies).worse(once)[0]
     assert not HeldOut(once, constant, constant, ~varies).worse(once)[0]
     assert not HeldOut(constant, constant, constant, varies).worse(constant)[0]
+
+
+def test_levels_that_the_other_folds_lack_predict_nothing_and_explode_nowhere():
+    """Of 60 levels of an instrument, many are in one row; the truth is linear in their numbers."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        x, z, e, noise = rng.normal(size=(4, 400))
+        a = 0.7 * z.round(1) + 0.2 * x + 0.6 * e + 0.3 * noise
+        columns = {
+            "episode": np.arange(400) // 4,
+            "x0": x,
+            "a0": a,
+            "next_x0": 0.9 * x - 0.4 * a + e,
+        }
+        log = ivvi.read_logs(columns | {"z0": [f"level {one:.1f}" for one in z]})
+        head, moments = log.head(episodes=True), ivvi.fit(log).moments
+        found = held_out(Exact(), moments, head, head.episode % 5)
+        assert found.ratio(found.foreseen)[0] < 2.0
+        assert "held-out" not in predicts_worse(Exact(), moments, head, log.roles)
+
+
+def test_a_ratio_that_says_nothing_is_not_printed(monkeypatch):
+    log = opened()
+    head, moments = log.head(episodes=True), ivvi.fit(log).moments
+    ones = np.ones((5, 1))
+    absurd = HeldOut(ones, 1e270 * ones, ones, np.array([True]))
+    monkeypatch.setattr("ivvi.diagnostics.prediction_checks.held_out", lambda *_: absurd)
+    said = predicts_worse(Exact(), moments, head, log.roles)
+    assert "more than 10,000 times the squared error" in said

@@ -361,3 +361,13 @@ def test_the_panel_says_the_null_of_every_statistic(data, kind):
     for name, why in reasons.items():
         shown = not name.startswith("joint_") or d.by_output[name.removeprefix("joint_")]
         assert why in text or not shown
+
+
+def test_an_instrument_that_rounding_hides_is_not_called_constant():
+    x, z, e = np.random.default_rng(0).normal(size=(3, 400))
+    rows = {"x": x, "a": z + e, "next_x": x + z}
+    roles = {"state": "x", "action": "a", "instrument": "z", "next_state": "next_x"}
+    for instrument, cause in ((z, "z varies by 1"), (np.zeros(400), "z is 1.7e.12 in every row")):
+        log = ivvi.read_logs(rows | {"z": instrument + 1.7e12}, **roles)
+        with pytest.raises(ivvi.InputError, match=cause):
+            ivvi.fit(log)

@@ -320,3 +320,13 @@ def test_the_agreement_test_keeps_its_size(later, clip):
     assert far <= 2500 * 0.0027 * 3
     mean, spread = np.mean(gaps, axis=0)[1:], np.std(gaps, axis=0)[1:]
     assert np.all(np.abs(mean) < 3 * spread / np.sqrt(500))
+
+
+@pytest.mark.parametrize("later", ["held", "follow"])
+def test_by_default_the_horizon_is_as_long_as_the_episodes_allow(later):
+    short = ivvi.respond(panel(3, 100, 6), "a0", later=later)
+    assert short.horizon == 5
+    assert any(note.startswith("the responses end at h = 4") for note in short.notes)
+    assert ivvi.respond(panel(3, 60, 20), "a0", later=later).horizon == 8
+    with pytest.raises(ivvi.InputError, match="expected a horizon of at most 5"):
+        ivvi.respond(panel(3, 100, 6), "a0", horizon=8, later=later)

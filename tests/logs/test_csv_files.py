@@ -95,6 +95,9 @@ def test_padded_numbers_in_a_numeric_role_are_numbers(tmp_path: Path) -> None:
         ("id|t|x\n1|0|2\n", "bars between its columns; expected commas"),
         ("Export of 2024\n\nid,t,x,a,z\n1,0,1,2,3\n", "names seem to stand in line 3"),
         ("# made today\nid,t,x,a,z\n1,0,1,2,3\n", "names seem to stand in line 2"),
+        ("Visits, 2024\nid,t,x,a,z\n1,0,1,2,3\n2,0,1,2,3\n", "names seem to stand in line 2"),
+        ("a,b\nc,d,e\n\nid,t,x,a,z\n1,0,1,2,3\n2,0,1,,3\n", "names seem to stand in line 4"),
+        ("id,t,x,a,z\n1,0,1,2,3,\n2,0,1,2,3,\n", "separator at the end of each row, but none"),
         ("", "is empty"),
     ],
 )
@@ -105,6 +108,27 @@ def test_what_is_no_csv_is_told_by_its_cause(text: str, words: str, tmp_path: Pa
     for name in ("log.csv", "log.csv.gz"):
         with pytest.raises(FileError, match=words):
             ivvi.read_logs(str(tmp_path / name), **ROLES)
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv"])
+def test_the_remedy_for_a_separator_at_the_end_of_each_row_works(
+    ending: str, tmp_path: Path
+) -> None:
+    import pandas as pd
+
+    plain = written(tmp_path, [f"{i:03}" for i in range(1, 9)])
+    sep = "," if ending == "csv" else "\t"
+    names, *rows = plain.read_text().replace(",", sep).splitlines()
+    path = tmp_path / f"trailing.{ending}"
+    path.write_text("\n".join([names, *(row + sep for row in rows)]) + "\n")
+    words = r"at the end of each row.*sep='\\t'" if ending == "tsv" else "at the end of each row"
+    with pytest.raises(FileError, match=words):
+        ivvi.read_logs(path, **ROLES)
+    again = pd.read_csv(path, sep=sep, index_col=False, dtype={"id": str})
+    again.to_csv(tmp_path / "again.csv", index=False)
+    logs = [ivvi.read_logs(one, **ROLES) for one in (plain, tmp_path / "again.csv")]
+    assert logs[0].table.schema == logs[1].table.schema
+    assert np.array_equal(*(log.to_batch().y for log in logs))
 
 
 @pytest.mark.parametrize(

@@ -414,3 +414,15 @@ def test_an_empty_action_may_mean_that_none_was_given():
     table["z0"][3] = np.nan
     with pytest.raises(DataError, match=r"or repair them$"):
         read_logs(table).to_batch()
+
+
+@pytest.mark.parametrize("location", [0.0, 1e6, 1.7e12])
+def test_an_instrument_far_from_zero_is_no_multiple_of_the_action(location):
+    rng = np.random.default_rng(4)
+    x, a, z = rng.normal(size=(3, 400))
+    data = {"x": x, "a": a, "next_x": x + a, "z": z + location}
+    roles = {"state": "x", "action": "a", "instrument": "z", "next_state": "next_x"}
+    assert len(read_logs(data, **roles).to_batch()) == 400
+    for factor in (1.0, -0.3, 40.0):
+        with pytest.raises(DataError, match="'a' in every row, or a multiple of it"):
+            read_logs(data | {"z": factor * a + location}, **roles).to_batch()

@@ -277,8 +277,9 @@ def test_what_is_no_shard_is_refused(shards, tmp_path):
         )
     out = ("--out", tmp_path / "model")
     log = tmp_path / "log0.parquet"
-    assert_refused(run("fit", *out), "either a log or --moments")
-    assert_refused(run("fit", log, "--moments", shards[0], *out), "either a log or --moments")
+    assert_refused(run("fit", *out), "neither a log nor --moments is given")
+    both = run("fit", log, "--moments", shards[0], *out)
+    assert_refused(both, "both a log and --moments are given")
     state = ("--checkpoint", tmp_path / "state")
     assert_refused(
         run("fit", "--moments", shards[0], *out, *state), "--checkpoint is only for logs"

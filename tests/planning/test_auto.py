@@ -241,6 +241,22 @@ def test_a_rival_that_nothing_beats_is_told():
     assert Comparison.of(alike, ["nothing"], {}, "mpc, 3 steps", 10).doubts == ()
 
 
+def test_rounding_is_printed_as_no_error():
+    rng = np.random.default_rng(0)
+    rounding = 1e-15 * rng.normal(size=(3, 50))
+    returns = {"held 1": 2.01 + rounding[0], "nothing": 2.01 + rounding[1]}
+    for compared in (
+        Comparison.of(returns, list(returns), {}, "held 1", 10),
+        Comparison.of(returns | {"mpc": 4.5 + rounding[2]}, ["nothing"], {}, "held 1", 10),
+    ):
+        assert "2.01 +- 0" in compared.headline
+        assert "e-" not in compared.summary()
+    assert "4.5 +- 0" in compared.summary()
+    assert "behind by 2.49 +- 0" in compared.summary()
+    small = {name: 1e-15 * rng.normal(size=50) for name in returns}
+    assert all(entry.error > 0 for entry in Comparison.of(small, (), {}, "nothing", 10).entries)
+
+
 @pytest.mark.parametrize("budget", [0.0, -1.0, np.inf, np.nan])
 def test_impossible_budgets_are_refused(budget):
     with pytest.raises(InputError, match="the budget is"):

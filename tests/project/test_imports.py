@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import ivvi
@@ -59,6 +60,25 @@ def test_a_small_fit_loads_nothing_heavy(ending, tmp_path):
     loaded = loaded_by(FIT, "fit", source, *OPTIONS, "--out", tmp_path / "model")
     assert (tmp_path / "model").is_dir()
     assert loaded & (HEAVY - {"pyarrow", "numpy", "scipy"}) == set()
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ["--difference"],
+        pytest.param(["--absorb", "episode"], marks=pytest.mark.thorough),
+        pytest.param(["--drop-missing"], marks=pytest.mark.thorough),
+        pytest.param(["--drop-missing", "--missing", "-9"], marks=pytest.mark.thorough),
+    ],
+    ids=lambda option: option[0],
+)
+def test_a_fit_of_transformed_rows_loads_no_pandas(option, tmp_path):
+    rows = make_rows()
+    rows["x1"][5] = np.nan if "--drop-missing" in option else rows["x1"][5]
+    source = write_table(rows, tmp_path / "log.parquet")
+    loaded = loaded_by(FIT, "fit", source, *OPTIONS, *option, "--out", tmp_path / "model")
+    assert (tmp_path / "model").is_dir()
+    assert loaded & {"pandas", "jax", "matplotlib"} == set()
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["fit", "--help"], ["--version"]])

@@ -199,7 +199,7 @@ def save_folder(
     with atomic_folder(path, force=force, replaces=replaces) as folder:
         np.savez(folder / f"{kind}.npz", allow_pickle=False, **dict(arrays))
         document = {"kind": kind, "format": FORMAT, **facts}
-        document["checksum"] = _checksum(document, (folder / f"{kind}.npz").read_bytes())
+        document["checksum"] = _checksum(document, folder / f"{kind}.npz")
         if key := os.environ.get(KEY):
             document["signature"] = _signature(key, document["checksum"])
         text = json.dumps(document, indent=2, allow_nan=False)
@@ -385,9 +385,15 @@ def _temporary_name(path: str | os.PathLike[str]) -> Path:
     return Path(path).with_name(f".{Path(path).name}.partial")
 
 
-def _checksum(document: Mapping[str, Any], arrays: bytes) -> str:
-    canonical = json.dumps(document, sort_keys=True, allow_nan=False).encode()
-    return hashlib.sha256(canonical + arrays).hexdigest()
+def _checksum(document: Mapping[str, Any], arrays: bytes | Path) -> str:
+    """Return the SHA-256 of a document and its arrays; a file is read piece by piece."""
+    digest = hashlib.sha256(json.dumps(document, sort_keys=True, allow_nan=False).encode())
+    if isinstance(arrays, bytes):
+        digest.update(arrays)
+    else:
+        with arrays.open("rb") as file:
+            hashlib.file_digest(file, lambda: digest)
+    return digest.hexdigest()
 
 
 def _check_version(folder: Path, target: Path, replaces: str | None) -> None:

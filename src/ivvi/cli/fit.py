@@ -204,7 +204,8 @@ def fit(  # noqa: PLR0913
     _check_outputs(out, json, report, checkpoint, force=force)
     se, chosen = errors.requested, method.chosen(seed)
     if (log is None) == (moments is None):
-        raise InputError("give either a log or --moments, not both")
+        what = "both a log and --moments are" if log else "neither a log nor --moments is"
+        raise InputError(f"{what} given; expected one of them")
     if keep_episodes and without_moments:
         raise InputError("--keep-episodes and --without-moments exclude each other; expected one")
     if moments is None:

@@ -31,7 +31,12 @@ def respond(  # noqa: PLR0913
     output: Annotated[
         str | None, typer.Option(help="What responds. [default: the reward, or the first output]")
     ] = None,
-    horizon: Annotated[int, typer.Option(help="Number of horizons, h = 0, 1, ...")] = 8,
+    horizon: Annotated[
+        int | None,
+        typer.Option(
+            help="Number of horizons, h = 0, 1, ... [default: 8, or as many as the episodes reach]"
+        ),
+    ] = None,
     later: Annotated[
         str,
         typer.Option(

@@ -42,6 +42,10 @@ FEWEST_ROWS, MOST_ROWS = 100, 8192
 WORSE, FAR = 1.1, 1.5
 """Ratios of errors: with a test over the folds, and without (what explodes does so in one fold)."""
 ROUNDING = 1e-10
+NOTHING = 1e-13
+"""Share of a column's squares that rounding leaves where its rows are taken away."""
+LARGEST_TOLD = 1e4
+"""Ratio of errors beyond which its size says nothing."""
 OFTEN, FAR_OFTEN = 0.01, 0.05
 """Shares of rows with a fitted value out of the outcome's range, and out by half of it."""
 UNSURE = 0.1
@@ -110,7 +114,7 @@ def predicts_worse(method: Method, moments: Moments, head: Batch, roles: Roles) 
         at = int(np.argmax(foreseen))
         return (
             f"on held-out episodes, this fit predicts {outputs[at]} from states and instruments "
-            f"worse than its mean does: {foreseen[at]:.3g} times the squared error; use "
+            f"worse than its mean does: {_times(foreseen[at])} the squared error; use "
             "fewer or simpler features, or more rows"
         )
     worse, ratio = errors.worse(errors.fit), errors.ratio(errors.fit)
@@ -127,10 +131,15 @@ def predicts_worse(method: Method, moments: Moments, head: Batch, roles: Roles) 
     at = int(np.argmax(np.where(worse, ratio, -1.0)))
     return (
         f"on held-out episodes, this fit predicts {outputs[at]} worse than its mean does: "
-        f"{ratio[at]:.3g} times the squared error, where linear features have {simple[at]:.3g}; "
+        f"{_times(ratio[at])} the squared error, where linear features have {simple[at]:.3g}; "
         "these are too rich for the instruments: use fewer or simpler ones, auto, or a penalty "
         "(the method ridge)"
     )
+
+
+def _times(ratio: float) -> str:
+    """Say how many times, if that is no absurd number."""
+    return f"{ratio:.3g} times" if ratio < LARGEST_TOLD else f"more than {LARGEST_TOLD:,.0f} times"
 
 
 def held_out(method: Method, moments: Moments, rows: Batch, folds: np.ndarray) -> HeldOut | None:
@@ -179,7 +188,10 @@ def _squares(part: Moments, y: np.ndarray, columns: np.ndarray, weights: Floats)
 
 
 def without(moments: Moments, part: Moments) -> Moments:
-    """Return the moments of all rows but those of a part."""
+    """Return the moments of all rows but those of a part.
+
+    A column that is 0 in all of these, such as a level that only the part has, is exactly 0.
+    """
     weight = moments.weight - part.weight
     if not weight > 0:
         return Moments.empty(moments.design)
@@ -188,6 +200,12 @@ def without(moments: Moments, part: Moments) -> Moments:
     share = weight * part.weight / moments.weight
     scatter = moments.scatter - part.scatter - share * np.outer(shift, shift)
     np.fill_diagonal(scatter, np.maximum(np.diag(scatter), 0.0))  # rounding of a constant
+    whole, rest = (
+        np.diag(S) + w * m**2
+        for S, w, m in ((moments.scatter, moments.weight, moments.mean), (scatter, weight, mean))
+    )
+    absent = rest <= NOTHING * whole
+    mean[absent] = scatter[absent] = scatter[:, absent] = 0.0
     return Moments(moments.design, moments.n - part.n, weight, mean, scatter)
 
 
@@ -229,7 +247,8 @@ def _reduced(moments: Moments) -> Floats:
     """The regression of phi on psi, (d_psi, d_phi)."""
     phi, psi = list(moments.design.phi_columns), list(moments.design.psi_columns)
     second = moments.scatter / moments.weight + np.outer(moments.mean, moments.mean)
-    scale = np.sqrt(np.maximum(np.diag(second)[psi], np.finfo(float).tiny))
+    squares = np.diag(second)[psi]
+    scale = np.where(squares > 0, np.sqrt(squares), np.inf)  # what is never met predicts nothing
     B = second[np.ix_(psi, psi)] / np.outer(scale, scale)
     A = second[np.ix_(psi, phi)] / scale[:, None]
     first: Floats = np.linalg.lstsq(B, A, rcond=ROUNDING)[0] / scale[:, None]

@@ -20,6 +20,8 @@ from ivvi.moments import Moments, is_constant, remembered
 
 NEVER = 1e-9
 """Share of the rows below which a level is in none."""
+FAINT = 1e-14
+"""Share of its mean from which on what a column varies by is no rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +134,13 @@ def _constants(moments: Moments) -> list[str]:
     design, constant = moments.design, is_constant(moments)
     named = dict(zip(design.psi_columns, design.psi_names, strict=True))
     named |= dict(zip(design.phi_columns, design.phi_names, strict=True))
+    spread = np.sqrt(np.diag(moments.scatter) / moments.weight)
+    hidden = spread > FAINT * np.abs(moments.mean)
     return [
-        f"{name} is {moments.mean[column]:g} in every row"
+        f"{name} varies by {spread[column]:.2g} around {moments.mean[column]:g}, too little for "
+        "the digits of a number: subtract its mean in the table"
+        if hidden[column]
+        else f"{name} is {moments.mean[column]:g} in every row"
         for column, name in sorted(named.items())
         if constant[column] and column != design.constant and name != "1"
     ]

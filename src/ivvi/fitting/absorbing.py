@@ -27,6 +27,7 @@ from ivvi.features.blocks import Constant, Power
 from ivvi.features.design import Design, Floats
 from ivvi.features.feature_map import FeatureMap
 from ivvi.logs import Batch, Counts, Log, Roles
+from ivvi.logs.arrow import as_arrow
 from ivvi.logs.column_patterns import Columns, match_columns
 from ivvi.logs.leave_out import left_out
 from ivvi.logs.table import BatchSource
@@ -250,10 +251,10 @@ class AbsorbedTable:
             parts[roles.weight] = batch.weight
         at = self._log.roles.cluster
         parts |= {name: batch.clusters[at.index(name)] for name in self._clusters}
-        arrays = [pa.array(np.ascontiguousarray(parts[field.name])) for field in self.schema]
+        arrays = [as_arrow(np.asarray(parts[field.name])) for field in self.schema]
         block = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         stays = self.effects.keeps(codes)
-        return block if stays.all() else block.filter(pa.array(stays))
+        return block if stays.all() else block.filter(as_arrow(stays))
 
     def _names(self) -> tuple[str, ...]:
         roles = self.roles

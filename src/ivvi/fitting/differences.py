@@ -40,6 +40,7 @@ from ivvi.features.blocks import Constant, Power
 from ivvi.features.design import Design, Floats
 from ivvi.features.feature_map import FeatureMap
 from ivvi.logs import Batch, Log, Roles, concatenate
+from ivvi.logs.arrow import as_arrow
 from ivvi.logs.column_patterns import Columns, match_columns
 from ivvi.moments import Moments
 
@@ -100,7 +101,7 @@ class DifferencedTable:
             parts.append(batch.weight[later, None])
         values = np.hstack(parts)
         arrays: list[Any] = [episode[later], step[later], *values.T]
-        return pa.RecordBatch.from_arrays([pa.array(v) for v in arrays], schema=self.schema)
+        return pa.RecordBatch.from_arrays([as_arrow(v) for v in arrays], schema=self.schema)
 
     def _psi(self, x: Floats, now: Floats, before: Floats) -> Floats:
         """Evaluate psi at the earlier state, with the instruments of both steps."""

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from ivvi.errors import IvviWarning
 from ivvi.logs import Batch, Counts, Log, Roles
-from ivvi.logs.arrow import Bools, Ints, Numbers, as_numpy, flags, missing
+from ivvi.logs.arrow import Bools, Ints, Numbers, as_arrow, as_numpy, flags, missing
 from ivvi.logs.log import batch_rows
 from ivvi.logs.scan_position import pack_rows, unpack_rows
 from ivvi.logs.table import ArrowTable, BatchSource
@@ -162,7 +162,7 @@ class Delivery:
         for block in self._table.batches(self._roles.columns, self._roles.numeric, 1 << 16):
             if not awaited:
                 break
-            starts = block.filter(pa.array(_changes(block.column(self._roles.episode))))
+            starts = block.filter(as_arrow(_changes(block.column(self._roles.episode))))
             names = starts.column(self._roles.episode).to_pylist()
             chosen = [i for i, name in enumerate(names) if name in awaited]
             rows.append(_take(pa.Table.from_batches([starts]), chosen))
@@ -189,7 +189,7 @@ class _LastRows:
         for block in self._table.batches(columns, numeric, size):
             if self._roles.derived and block.num_rows:
                 ends = np.roll(_changes(block.column(self._roles.episode)), -1)
-                self._ends.append(pa.Table.from_batches([block.filter(pa.array(ends))]))
+                self._ends.append(pa.Table.from_batches([block.filter(as_arrow(ends))]))
             yield block
 
     def of(self, names: Sequence[Any]) -> pa.Table:
@@ -206,7 +206,7 @@ def _first_and_last_steps(
     numbers, first, last = Numbers(), np.zeros(0), np.zeros(0)
     for block in table.batches(roles.keys, roles.keys[-1:], 1 << 18):
         present = ~np.logical_or.reduce([missing(column) for column in block.columns])
-        block = block.filter(pa.array(present))
+        block = block.filter(as_arrow(present))
         codes, step = numbers.of(block.column(0)), as_numpy(block.column(1)).astype(float)
         more = len(numbers) - len(first)
         first, last = np.append(first, [np.inf] * more), np.append(last, [-np.inf] * more)
@@ -225,4 +225,4 @@ def _changes(column: pa.Array) -> Bools:
 
 
 def _take(rows: pa.Table, places: Sequence[int]) -> pa.Table:
-    return rows.take(pa.array(places, pa.int64()))
+    return rows.take(as_arrow(np.array(places, np.int64)))

@@ -25,6 +25,7 @@ from ivvi.features.design import Floats
 from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting.learners import called, cross_fitted, learners_of
 from ivvi.logs import Batch, Counts, Log, Roles, concatenate
+from ivvi.logs.arrow import as_arrow
 from ivvi.logs.column_patterns import Columns, match_columns
 from ivvi.logs.instrument_groups import unnamed_columns
 from ivvi.logs.table import ArrowTable
@@ -175,7 +176,7 @@ def with_unnamed(log: Log, residuals: Residuals) -> tuple[Log, list[str]]:
         return left, []
     table = left.table.table
     for i, name in enumerate(names, len(log.roles.cluster)):
-        values = pa.array(list(walk.clusters[i])).take(pa.array(rows.clusters[i]))
+        values = pa.array(list(walk.clusters[i])).take(as_arrow(rows.clusters[i]))
         table = table.append_column(name, values)
     return Log(ArrowTable(table, left.label, left.table.files), left.roles), names
 
@@ -293,4 +294,4 @@ def _table(columns: dict[str, Floats], rows: Batch, roles: Roles) -> pa.Table:
     if roles.weight is not None:
         parts[roles.weight] = rows.weight
     parts |= dict(zip(roles.cluster, rows.clusters, strict=True))
-    return pa.table({name: pa.array(np.ascontiguousarray(v)) for name, v in parts.items()})
+    return pa.table({name: as_arrow(np.asarray(v)) for name, v in parts.items()})

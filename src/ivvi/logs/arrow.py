@@ -110,6 +110,18 @@ def as_numpy(column: pa.Array) -> NDArray[Any]:
     return values[column.offset : column.offset + len(column)]
 
 
+def as_arrow(values: NDArray[Any], valid: Bools | None = None) -> pa.Array:
+    """Return numbers or booleans (n,) as an Arrow array, null where they are not `valid`.
+
+    The inverse of `as_numpy`: Arrow's own conversion imports pandas.
+    """
+    present = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    kind = pa.bool_() if values.dtype.kind == "b" else pa.from_numpy_dtype(values.dtype)
+    flat = np.packbits(values, bitorder="little") if values.dtype.kind == "b" else values
+    buffers = [present, pa.py_buffer(np.ascontiguousarray(flat))]
+    return pa.Array.from_buffers(kind, len(values), buffers)
+
+
 def as_times(column: pa.Array) -> NDArray[np.float64]:
     """Return numbers, dates (days or ms) or timestamps (in their unit) as floats."""
     if pa.types.is_date32(column.type):

@@ -307,7 +307,30 @@ def _cause(file: Path) -> str:
             f"begins with {lines[0][:40]!r}, which is no row of names, and the names seem to stand "
             f"in line {at + 1}; remove the lines before them"
         )
-    return ""
+    return _ragged_cause(file, [line.split(own) for line in lines])
+
+
+def _ragged_cause(file: Path, lines: Sequence[Sequence[str]]) -> str:
+    """Say why the first lines, as cells, have more of these than the line of names."""
+    width, most = len(lines[0]), max(map(len, lines))
+    at = next(i for i, cells in enumerate(lines) if len(cells) == most)
+    rows = [cells for cells in lines[at:] if any(cells)]
+    if not at or any(len(cells) < most for cells in rows):
+        return ""
+    if at == 1 and most == width + 1 and not any(cells[-1] for cells in rows):
+        sep = "" if _delimiter(file) == "," else "sep='\\t', "
+        return (
+            "has a separator at the end of each row, but none at the end of the line of names; "
+            f"write it again as CSV, such as with pandas.read_csv({file.name!r}, {sep}"
+            "index_col=False, dtype={ID: str}).to_csv(..., index=False), where ID is the column of "
+            "episodes, whose zeros this keeps"
+        )
+    if any(not cell or is_number(cell) for cell in rows[0]):
+        return ""
+    return (
+        f"begins with {_delimiter(file).join(lines[0])[:40]!r}, which has fewer cells than the "
+        f"rows, and the names seem to stand in line {at + 1}; remove the lines before them"
+    )
 
 
 def _delimiter(file: Path) -> str:

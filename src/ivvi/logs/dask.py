@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ivvi._io.memory import check_memory
 from ivvi._io.result import Compact
 from ivvi.errors import DataError, InputError, LargeError, MissingError
-from ivvi.logs.arrow import Numbers
+from ivvi.logs.arrow import Numbers, as_arrow
 from ivvi.logs.batch import Batch
 from ivvi.logs.data_checks import CopyWatch, large_error, missing_error
 from ivvi.logs.log import Log, batch_rows, check_finished
@@ -321,7 +321,7 @@ def _table(rows: list[pa.RecordBatch], label: str) -> ArrowTable:
 
 def _copied(row: pa.RecordBatch | None) -> pa.RecordBatch | None:
     """Return a row that does not keep its whole batch alive."""
-    return None if row is None else row.take(pa.array([0]))
+    return None if row is None else row.take(as_arrow(np.zeros(1, np.int64)))
 
 
 def _weight(batch: Batch) -> float:

@@ -163,6 +163,10 @@ def fact_error(
     )
 
 
+LITTLE = 1e-3
+"""Share of what an instrument varies by that rounding may leave of it beside a multiple of it."""
+
+
 class CopyWatch:
     """Notices an instrument that equals a state or action in every row, or a multiple of it.
 
@@ -240,11 +244,17 @@ def _line(z: Floats, a: Floats) -> tuple[float, float] | None:
 
 
 def _lies_on(z: Floats, a: Floats, line: tuple[float, float]) -> bool:
-    """Tell whether z = c + d a up to rounding; a few rows say no soon."""
+    """Tell whether z = c + d a up to rounding; a few rows say no soon.
+
+    Far from zero (times in milliseconds), rounding may be more than all that z varies by, so what
+    is left must also be little beside that.
+    """
     c, d = line
+    span = abs(d) * float(np.ptp(a)) or np.inf
     for rows in (slice(8), slice(None)):
         rest = np.abs(z[rows] - c - d * a[rows])
-        if (rest > ROUNDING * (np.abs(z[rows]) + abs(c) + np.abs(d * a[rows]))).any():
+        rounding = ROUNDING * (np.abs(z[rows]) + abs(c) + np.abs(d * a[rows]))
+        if (rest > np.minimum(rounding, LITTLE * span)).any():
             return False
     return True
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ivvi.categories import CodedColumn, CodedColumns, is_missing, level_text
 from ivvi.errors import ColumnError
-from ivvi.logs.arrow import as_numpy, is_number, plain_type
+from ivvi.logs.arrow import as_arrow, as_numpy, is_number, plain_type
 from ivvi.logs.table import ArrowTable, BatchSource, TableView
 from ivvi.logs.thousands import has_thousands, without_dots
 
@@ -194,6 +194,7 @@ def check_no_numbers(
     sign = re.search(NUMBER_SIGNS, strange)
     what = "a decimal comma" if decimal else "commas between thousands"
     what = "dots between thousands" if dots else what
+    what = "a blank before or behind it" if strange.strip(f"{BLANKS}\t") == plain[strange] else what
     what = "blanks between its digits" if set(strange.strip()) & set(BLANKS) else what
     what = "a minus that is no hyphen" if MINUS in strange else what
     what = f"the sign {sign[0].strip()!r}" if sign else what
@@ -293,11 +294,7 @@ def without_indicators(table: BatchSource, categories: CodedColumns) -> BatchSou
 
 def _numbers(flags: NDArray[np.bool_], absent: NDArray[np.bool_]) -> pa.Array:
     """Return 0 and 1, null where they are absent."""
-    present = None
-    if absent.any():
-        present = pa.py_buffer(np.packbits(~absent, bitorder="little"))
-    flat = pa.py_buffer(flags.view(np.uint8))
-    return pa.Array.from_buffers(pa.uint8(), len(flags), [present, flat])
+    return as_arrow(flags.view(np.uint8), ~absent if absent.any() else None)
 
 
 def _sorted(levels: Mapping[str, int]) -> tuple[str, ...]:

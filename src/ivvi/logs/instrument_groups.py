@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ivvi.errors import InputError
-from ivvi.logs.arrow import Ints, as_numpy, is_unnamed_index, missing, plain_type
+from ivvi.logs.arrow import Ints, as_arrow, as_numpy, is_unnamed_index, missing, plain_type
 from ivvi.logs.batch import Batch, Floats
 from ivvi.logs.column_patterns import Columns, match_columns
 from ivvi.logs.encoding import is_text
@@ -362,4 +362,4 @@ def _pairs(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
 def _complete(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
     """Return the rows that have a value in all of some columns."""
     absent = [missing(rows[name].combine_chunks()) for name in columns] if len(rows) else []
-    return rows.filter(pa.array(~np.logical_or.reduce(absent))) if absent else rows
+    return rows.filter(as_arrow(~np.logical_or.reduce(absent))) if absent else rows

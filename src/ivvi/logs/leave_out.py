@@ -24,7 +24,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ivvi.errors import InputError
-from ivvi.logs.arrow import as_numpy
+from ivvi.logs.arrow import as_arrow, as_numpy
 from ivvi.logs.schema import Roles
 from ivvi.logs.table import BatchSource, TableView
 
@@ -62,8 +62,9 @@ class LeaveOutTable(TableView):
         for block in self.table.batches(columns, numeric, size):
             end = start + block.num_rows
             for name in made:
-                values = pa.array(self.adjusted[name][start:end], from_pandas=True)
-                block = block.set_column(block.schema.get_field_index(name), name, values)
+                values = self.adjusted[name][start:end]
+                column = as_arrow(values, ~np.isnan(values))
+                block = block.set_column(block.schema.get_field_index(name), name, column)
             yield block
             start = end
 

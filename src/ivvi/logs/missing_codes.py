@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ivvi.logs.arrow import is_number
+from ivvi.logs.arrow import as_arrow, is_number
 from ivvi.logs.batch import Batch, Floats
 from ivvi.logs.encoding import is_text
 from ivvi.logs.schema import Roles
@@ -101,8 +101,9 @@ def _without(column: Any, values: Sequence[str]) -> Any:
         known = []
     if not known:
         return column
-    stands = pc.is_in(column, value_set=pa.array(known).cast(kind))
-    return pc.if_else(stands, pa.scalar(None, kind), column)
+    values_known = pa.array(known) if is_text(kind) else as_arrow(np.array(known))
+    stands = pc.is_in(column, value_set=values_known.cast(kind))
+    return pc.if_else(stands, pa.nulls(1, kind)[0], column)
 
 
 @dataclass(frozen=True, slots=True)

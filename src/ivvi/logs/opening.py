@@ -26,7 +26,7 @@ from ivvi.logs.leave_out import left_out, original
 from ivvi.logs.log import Log
 from ivvi.logs.minari import is_minari, open_minari
 from ivvi.logs.missing_codes import has_codes, missing_values, with_missing
-from ivvi.logs.numeric_text import with_numbers
+from ivvi.logs.numeric_text import many_codes, with_numbers
 from ivvi.logs.prepare import changing, encoded
 from ivvi.logs.readers import open_table
 from ivvi.logs.row_filter import RowFilter
@@ -286,11 +286,12 @@ def _opened(
     new_names = tuple(f"{new}:{old}" for new, old in renamed.items())
     asked = (*_in_words(schema, roles, made), ("renamed", new_names))
     table, roles = encoded(table, roles, coded, made.lagged, made.followed, like)
+    codes_noted = many_codes(table, roles.categories, coded) if like is None else ()
     groups = set_by(table, roles) if like is None else like.set_by
     notes += own_rows_left_in(table, roles) if like is None else ()
     table = left_out(table, roles)
     roles = replace(roles, asked=asked, formula=like.formula if like else "", set_by=groups)
-    notes += made.notes + ends
+    notes += made.notes + ends + codes_noted
     return Log(table, roles, drop_missing=drop_missing, notes=notes, removed=made.removed)
 
 

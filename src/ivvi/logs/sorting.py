@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -25,7 +26,7 @@ from ivvi._io.memory import check_memory
 from ivvi._io.replacing import remove_left_by_the_dead, run_prefix
 from ivvi._io.signals import temporary
 from ivvi.errors import DataError, FileError
-from ivvi.logs.arrow import first_line
+from ivvi.logs.arrow import as_arrow, first_line
 from ivvi.logs.parquet_files import ParquetTable
 from ivvi.logs.table import ArrowTable, BatchSource
 
@@ -75,7 +76,7 @@ def ordered_ends(table: BatchSource, keys: Sequence[str]) -> list[pa.RecordBatch
 
 def _first_row() -> pa.Array:
     """Return the indices [0]; made of a list, Arrow would import pandas."""
-    return pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(bytes(8))])
+    return as_arrow(np.zeros(1, np.int64))
 
 
 def sort_table(

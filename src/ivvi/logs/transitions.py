@@ -22,6 +22,7 @@ from ivvi.logs.arrow import (
     Ints,
     Numbers,
     RowRuns,
+    as_arrow,
     as_numpy,
     as_times,
     flags,
@@ -211,7 +212,7 @@ class Transitions:
         following = [absent[name] for name in absent if name not in self._roles.of_the_act]
         keep = ~np.logical_or.reduce(following) if self._roles.derived else complete
         columns_left = {name: v[keep] for name, v in values.items()}
-        return block.filter(pa.array(keep)), columns_left, complete[keep]
+        return block.filter(as_arrow(keep)), columns_left, complete[keep]
 
     def _batch(self, block: pa.RecordBatch, values: ColumnArrays, complete: Bools | None) -> Batch:
         """Copy the valid rows of `block`, and the row carried over, into one buffer."""
@@ -383,7 +384,7 @@ def _codes(numbers: Numbers, column: pa.Array) -> Ints:
     absent = missing(column)
     codes = np.zeros(len(column), dtype=np.int64)
     if not absent.all():
-        codes[~absent] = numbers.of(column.filter(pa.array(~absent)))
+        codes[~absent] = numbers.of(column.filter(as_arrow(~absent)))
     return codes
 
 

@@ -27,6 +27,8 @@ CLEAR = 2.0
 """Standard errors beyond which a difference counts."""
 TIGHT = 0.9
 """Share of the possible gain below which a bound is too loose to be told."""
+ROUNDING = 1e-9
+"""Share of what is earned below which a difference or a standard error is rounding."""
 EPISODES, FEWEST, STEPS = 96, 24, 20_000
 """Episodes of a trial: fewer where the horizon is long."""
 
@@ -150,13 +152,15 @@ class Comparison(TableResult):
         entries = []
         for name in sorted(returns, key=lambda name: -means[name]):
             gap = returns[best] - returns[name]
+            scale = float(np.abs(returns[best]).max(initial=0.0))
+            behind = float(gap.mean())
             entries.append(
                 Entry(
                     name,
                     means[name],
                     standard_error(returns[name]),
-                    float(gap.mean()),
-                    standard_error(gap),
+                    0.0 if abs(behind) <= ROUNDING * scale else behind,
+                    standard_error(gap, scale),
                     name in simple,
                     float(seconds.get(name, 0.0)),
                 )
@@ -260,9 +264,14 @@ class Comparison(TableResult):
             raise FileError(f"the saved comparison cannot be read: {error}") from error
 
 
-def standard_error(values: np.ndarray) -> float:
-    """Standard error of the mean of values (n,)."""
-    return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
+def standard_error(values: np.ndarray, scale: float | None = None) -> float:
+    """Standard error of the mean of values (n,); 0 where it is rounding of numbers like `scale`.
+
+    Without a scale it is that of the values.
+    """
+    error = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
+    scale = float(np.abs(values).max(initial=0.0)) if scale is None else scale
+    return 0.0 if error <= ROUNDING * scale else error
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -148,7 +148,9 @@ def sandwich(influence: Floats, blocks: Floats, joint: Floats | None, n: int) ->
     """
     d_y, r = len(blocks), blocks.shape[-1]
     L = np.broadcast_to(influence, (d_y, *influence.shape[-2:]))
-    small = L @ blocks @ L.transpose(0, 2, 1) / n
+    small = np.empty((d_y, L.shape[1], L.shape[1]))
+    for i in range(d_y):  # one by one: of hundreds of outputs, each of the arrays is gigabytes
+        small[i] = L[i] @ blocks[i] @ L[i].T / n
     if joint is None:
         return small, None
     middle = joint.reshape(d_y, r, d_y, r)

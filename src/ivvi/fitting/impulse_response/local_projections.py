@@ -51,6 +51,7 @@ class Question:
     action: str
     horizon: int
     held: bool
+    as_far_as_rows_reach: bool = False  # where fewer horizons will do
 
     @property
     def column(self) -> int:
@@ -114,7 +115,10 @@ class Projection:
 
 
 def first_pass(asked: Question, projections: list[Projection]) -> tuple[list[Moments], float]:
-    """Return the moments of each horizon, and how much of an instrument its last value explains."""
+    """Return the moments of each horizon, and how much of an instrument its last value explains.
+
+    Where fewer horizons will do, those that twice as many rows reach as there are coefficients.
+    """
     sums = [Moments.empty(one.design) for one in projections]
     longest, roles = 0, asked.fit.roles
     repeated = replace(roles, action=roles.instrument, next_state=roles.instrument, reward=None)
@@ -133,7 +137,10 @@ def first_pass(asked: Question, projections: list[Projection]) -> tuple[list[Mom
                 z = batch.z[at]
                 pair = Batch(batch.x[at], z, z, batch.z[at + 1])
                 memory = memory + Moments.of_batch(lag, pair)
-    if longest < asked.horizon:
+    if asked.as_far_as_rows_reach:
+        enough = [one.n >= 2 * len(one.design.phi_names) for one in sums]
+        sums = sums[: max(1, longest if all(enough[:longest]) else enough.index(False))]
+    elif longest < asked.horizon:
         raise DataError(
             f"the horizon is {asked.horizon}, and the longest stretch of consecutive steps in "
             f"{asked.log.label} has {longest} transitions; expected a horizon of at most {longest}"

@@ -41,6 +41,7 @@ from ivvi.logs.log import Progress
 from ivvi.words import RESPONSE_ERRORS, listed
 
 DRAWS = 10_000
+USUAL_HORIZON = 8
 WEAK = 10.0
 """First-stage F below which instruments are called weak."""
 MEMORY = 0.05
@@ -52,7 +53,7 @@ def respond(  # noqa: PLR0913
     log: Any,
     action: str,
     output: str | None = None,
-    horizon: int = 8,
+    horizon: int | None = None,
     *,
     later: str = "held",
     level: float = 0.95,
@@ -73,7 +74,7 @@ def respond(  # noqa: PLR0913
         What responds: by default the reward where it is learned, else the first output. A state's
         name stands for its next value.
     horizon
-        Number of horizons, h = 0, ..., horizon - 1.
+        Number of horizons, h = 0, ..., horizon - 1: by default 8, or as many as the episodes reach.
     later
         ``held``: the actions of later steps stay as they are; their instruments must not have been
         moved by the noise of earlier steps. ``follow``: they answer to the state as in the log.
@@ -98,6 +99,7 @@ def respond(  # noqa: PLR0913
     """
     check_level(level)
     opened = (log if isinstance(log, Log) else read_logs(log)).watched(progress)
+    shorter, horizon = horizon is None, USUAL_HORIZON if horizon is None else horizon
     _check(opened.roles, action, horizon, later)
     requested = _requested_errors(se, cluster)
     with warnings.catch_warnings():
@@ -107,7 +109,8 @@ def respond(  # noqa: PLR0913
     if errors.kind == "hac":
         errors = replace(errors, bandwidth=max(errors.bandwidth, horizon))
     rows = errors.prepared(opened).in_order()
-    asked = Question(fit, rows, errors, _output(fit, output), action, horizon, later == "held")
+    at = _output(fit, output)
+    asked = Question(fit, rows, errors, at, action, horizon, later == "held", shorter)
     return _answer(asked, level, seed)
 
 
@@ -150,9 +153,10 @@ def _output(fit: Fit, output: str | None) -> int:
 def _answer(asked: Question, level: float, seed: int) -> Response:
     projections = asked.projections()
     sums, memory = first_pass(asked, projections)
+    asked = replace(asked, horizon=len(sums))
     regressions = [
         SolvedProjection.of(one, moments, asked)
-        for one, moments in zip(projections, sums, strict=True)
+        for one, moments in zip(projections, sums, strict=False)
     ]
     implied, reason = asked.implied()
     covariance, robust, clusters = second_pass(asked, regressions, implied, level)
@@ -198,6 +202,12 @@ def _freedom(asked: Question) -> float | None:
 def _notes(asked: Question, regressions: list[SolvedProjection], memory: float) -> tuple[str, ...]:
     """Return what to know before believing the responses."""
     notes = list(asked.fit.warnings)
+    if asked.as_far_as_rows_reach and asked.horizon < USUAL_HORIZON:
+        reach = regressions[-1].moments.n
+        notes.append(
+            f"the responses end at h = {asked.horizon - 1}, which {reach:,} rows reach: too few "
+            "rows are followed by more steps of their episode"
+        )
     weak = [one.projection.ahead for one in regressions if one.strength < WEAK]
     if weak:
         notes.append(
