@@ -40,7 +40,11 @@ def plan(  # noqa: PLR0913
         Path | None, typer.Option(help="Table of allowed actions, one per row.")
     ] = None,
     binary: Annotated[
-        bool, typer.Option("--action-binary", help="Every action is 0 or 1.")
+        bool,
+        typer.Option(
+            "--action-binary",
+            help="Every action is 0 or 1; combinations that the log never has are left out.",
+        ),
     ] = False,
     states: Annotated[
         Path | None,
