@@ -207,3 +207,31 @@ def test_doubts_are_warned_of_saved_and_said_before_a_plan(tmp_path):
     assert dict(fit.brief.items)["Next"].startswith("Do not plan with it yet: linear features")
     fit.save(tmp_path / "model")
     assert ivvi.load_fit(tmp_path / "model").doubts == fit.doubts
+
+
+def two_doses(seed=0, together=0.9):
+    """Two doses that interfere as far as `together` says."""
+    rng = np.random.default_rng(seed)
+    x, z1, z2, u, noise = rng.normal(size=(5, 4000))
+    a, b = (1 + 0.5 * z + 0.3 * u for z in (z1, z2))
+    y = 0.8 * x - 0.8 * a - 0.8 * b + together * a * b + 0.8 * u + noise
+    table = {"x": x, "a": a, "b": b, "z1": z1, "z2": z2, "y": y}
+    roles = {"state": "x", "action": ["a", "b"], "instrument": ["z1", "z2"], "next_state": "y"}
+    return ivvi.read_logs(table, **roles)
+
+
+def test_two_doses_that_interfere_are_named_and_the_remedy_estimates_their_product():
+    (sentence,) = doubts(two_doses())
+    assert "what a does to y changes with b" in sentence
+    assert "--features poly2:cross" in sentence
+    assert doubts(two_doses(together=0.0)) == ()
+    frame = ivvi.fit(two_doses(), phi="poly2:cross").to_frame()
+    product = frame.set_index("feature").loc["a*b"]
+    assert abs(product["coefficient"] - 0.9) <= 4 * product["se"]
+
+
+def test_an_effect_that_goes_up_and_down_with_the_state_is_named():
+    def turns(x, a, rng):
+        return 0.6 * x + 0.5 * a * np.cos(2 * x) + 0.5 * rng.normal(size=len(x))
+
+    assert "changes with x, up and down" in doubts(panel(step=turns))[-1]

@@ -41,7 +41,11 @@ def plan(  # noqa: PLR0913
         Path | None, typer.Option(help="Table of allowed actions, one per row.")
     ] = None,
     binary: Annotated[
-        bool, typer.Option("--action-binary", help="Every action is 0 or 1.")
+        bool,
+        typer.Option(
+            "--action-binary",
+            help="Every action is 0 or 1; combinations that the log never has are left out.",
+        ),
     ] = False,
     states: Annotated[
         Path | None,
@@ -132,7 +136,6 @@ def plan(  # noqa: PLR0913
     fit: Any = of_unit(load_fit(model, trust=packages), unit) if unit else None
     fit = fit or load_saved(model, trust=packages)[0]
     dynamics = getattr(fit, "model", fit)  # a folder may hold the dynamics alone
-    actions = _actions(dynamics, action_low, action_high, action_set, binary=binary)
     if budget is not None and method != "auto":
         raise InputError(f"--budget is only for auto; the method is {method}")
     settings: dict[str, Any] = {"lookahead": lookahead} if lookahead is not None else {}
@@ -146,6 +149,7 @@ def plan(  # noqa: PLR0913
     support = read_states(dynamics, None, states, "--state")
     with warnings.catch_warnings(record=True) as caught, progress("planning", None) as bar:
         warnings.simplefilter("always", PlanningWarning)
+        actions = _actions(dynamics, action_low, action_high, action_set, binary=binary)
         policy = plan_policy(
             *(fit, reward, actions),
             method=planner,
@@ -188,7 +192,7 @@ def _actions(
     """Read the actions from the options, which give them in one way; categories need none."""
     from ivvi.actions import Actions
     from ivvi.categories import raw_columns
-    from ivvi.planning.allowed_actions import exclusive_actions
+    from ivvi.planning.allowed_actions import exclusive_actions, only_seen
 
     box = low is not None or high is not None
     names = raw_columns(model.action, model.coded)
@@ -205,7 +209,7 @@ def _actions(
             "--action-binary cannot be used: the levels of a category exclude each other"
         )
     if binary:
-        return Actions.binary(len(model.action))
+        return only_seen(model, Actions.binary(len(model.action)))
     if table is not None:
         if names == model.action:
             return Actions.finite(read_columns(table, names))

@@ -20,12 +20,12 @@ rows should not decide.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ivvi.diagnostics.distributions import chi2_tail
+from ivvi.diagnostics.product_terms import Term, Terms, cut, product_terms
 from ivvi.diagnostics.verdict import p_words
 from ivvi.estimators import Estimate
 from ivvi.features.design import Floats
@@ -41,24 +41,10 @@ FEWEST_ROWS, MOST_ROWS = 200, 4096
 """Rows to look at: with the most of them, a share of `MATTERS` is 4.5 standard errors."""
 BLOCK_ROWS = 100
 """Rows of a stretch of a long episode: stretches stand for clusters where episodes are few."""
-MOST_TERMS, FEWEST_SQUARES = 120, 10.0
-"""Terms to look at, and t^2 of errors that are alike from which one is looked at more closely."""
+FEWEST_SQUARES = 10.0
+"""t^2 of errors that are alike from which a term is looked at more closely."""
 ROWS_PER_STEP, FEWEST_CLUSTERS = 5, 20
 ROUNDING, TINY = 1e-9, float(np.finfo(float).tiny)
-CUT, QUANTILE_ROWS = 0.025, 1024
-"""Share of rows beyond the outer quantiles, on either side, and rows that tell these."""
-
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    """Something that a linear fit may leave out: its `columns`, and what it `means`."""
-
-    columns: tuple[str, ...]
-    means: str
-
-
-Terms = tuple[list[Term], Floats]
-"""Terms and their values, (c, n)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +180,7 @@ def omitted_terms(
     if residuals is None:
         return {}
     doubts = {}
-    bent = residuals.missed(_product_terms(rows, roles))
+    bent = residuals.missed(product_terms(rows, roles))
     one = _lasting_term(residuals, rows, roles)
     if one is not None and not (bent is not None and one.output == bent.output == roles.reward):
         doubts[_lasting(one, roles)] = one.output  # what a reward bends lasts as the states do
@@ -264,11 +250,11 @@ def _lasting_term(residuals: _Residuals, rows: Batch, roles: Roles) -> Omitted |
     before = _rows_before(rows)
     if len(before) < FEWEST_ROWS:
         return None
-    x, columns = _cut(rows.x), [_cut(rows.z)]
+    x, columns = cut(rows.x), [cut(rows.z)]
     terms = [Term((name,), "before") for name in (*roles.state, *roles.instrument)]
     if roles.derived:  # given the state, nothing of one step tells the noise of the next
-        noise = _cut(residuals.e)
-        columns += [_cut(rows.a), noise]
+        noise = cut(residuals.e)
+        columns += [cut(rows.a), noise]
         terms += [Term((name,), "before") for name in roles.action]
         terms += [Term((name,), "noise") for name in residuals.outputs]
         if len(rows) - len(before) >= FEWEST_CLUSTERS:  # few long sums hardly change
@@ -301,31 +287,6 @@ def _rows_before(rows: Batch) -> Ints:
     return np.flatnonzero(same)
 
 
-def _product_terms(rows: Batch, roles: Roles) -> Terms:
-    """Return products by their use: bends, effects that vary, states that work together.
-
-    Of too many pairs of a state and an instrument those come first in which each comes once.
-    """
-    x, z, (states, instruments) = _cut(rows.x), _cut(rows.z), (roles.state, roles.instrument)
-    terms: list[tuple[Term, Floats, Floats]] = []
-    for means, names, columns in (("bends", states, x), ("dose", instruments, z)):
-        for name, values in zip(names, columns, strict=True):
-            if not ((values == values.min()) | (values == values.max())).all():
-                terms.append((Term((name,), means), values, values))
-    several = max(len(x), len(z))
-    for by in range(several):
-        pairs = ((i % several, (i + by) % several) for i in range(several))
-        for i, j in pairs:
-            if i < len(x) and j < len(z):
-                terms.append((Term((states[i], instruments[j]), "varies"), x[i], z[j]))
-    for i, j in combinations(range(len(x)), 2):
-        terms.append((Term((states[i], states[j]), "together"), x[i], x[j]))
-    Q = np.empty((min(len(terms), MOST_TERMS), len(rows)))
-    for row, (_, one, other) in zip(Q, terms, strict=False):
-        np.multiply(one, other, out=row)
-    return [term for term, _, _ in terms[:MOST_TERMS]], Q
-
-
 def _uneven(residuals: _Residuals, rows: Batch, roles: Roles) -> Omitted | None:
     """Return an instrument with which the spread of a residual changes: the action does it.
 
@@ -337,24 +298,10 @@ def _uneven(residuals: _Residuals, rows: Batch, roles: Roles) -> Omitted | None:
     for j, output in enumerate(residuals.outputs):
         if output.removeprefix("next_") in coded or len(np.unique(rows.y[:, j])) == 2:
             values[:, j] = 0.0
-    x = _cut(rows.x).T
+    x = cut(rows.x).T
     all_of_x = list(range(x.shape[1]))
     spread = replace(residuals, e=values, V=x, phi=all_of_x, psi=all_of_x)  # W's error is small
-    return spread.missed(([Term((name,), "spread") for name in roles.instrument], _cut(rows.z)))
-
-
-def _cut(columns: Floats) -> Floats:
-    """Return columns (n, d) as rows (d, n), cut at their outer quantiles and standardised."""
-    values = np.ascontiguousarray(columns.T)
-    every = max(1, values.shape[1] // QUANTILE_ROWS)
-    low, high = np.quantile(values[:, ::every], (CUT, 1 - CUT), axis=1)
-    rare = low == high  # nothing would be left of events that are rare
-    low, high = np.where(rare, values.min(axis=1), low), np.where(rare, values.max(axis=1), high)
-    values = np.clip(values, low[:, None], high[:, None])
-    values -= values.mean(axis=1, keepdims=True)
-    spread = values.std(axis=1, keepdims=True)
-    scaled: Floats = values / np.where(spread > 0, spread, 1.0)
-    return scaled
+    return spread.missed(([Term((name,), "spread") for name in roles.instrument], cut(rows.z)))
 
 
 def _too_simple(one: Omitted, roles: Roles) -> str:
@@ -362,12 +309,18 @@ def _too_simple(one: Omitted, roles: Roles) -> str:
     columns, actions = one.term.columns, _acted(roles)
     what = {
         "varies": f"what {actions} does to {one.output} changes with {columns[0]}",
+        "turns": f"what {actions} does to {one.output} changes with {columns[0]}, up and down",
+        **dict.fromkeys(
+            ("joint", "levels"),
+            f"what {columns[0]} does to {one.output} changes with {columns[-1]}",
+        ),
         "bends": f"{one.output} does not change in proportion to {columns[0]}",
         "dose": f"{one.output} does not change in proportion to {actions}",
         "together": f"{columns[0]} and {columns[-1]} work together on {one.output}",
     }[one.term.means]
     coded = {name for category in roles.categories for name in category.names}
-    word = "linear:cross" if coded & set(columns) else "auto"
+    word = "linear:cross" if one.term.means != "levels" and coded & set(columns) else "auto"
+    word = "poly2:cross" if one.term.means == "joint" else word  # the squares of 0 and 1 are no use
     remedy = f"fit with --features {word} (phi={word!r})"
     if roles.formula:
         remedy = f"add {_formula_term(one.term, roles)} to the formula"
@@ -382,6 +335,11 @@ def _formula_term(term: Term, roles: Roles) -> str:
     first, action, instrument = term.columns[0], roles.action[0], roles.instrument[0]
     return {
         "varies": f"{first}:{action} (with the instrument {first}:{term.columns[-1]})",
+        "turns": f"I({first}**2):{action} (with the instrument I({first}**2):{term.columns[-1]})",
+        **dict.fromkeys(
+            ("joint", "levels"),
+            f"{':'.join(term.columns)} (with the instrument {':'.join(roles.instrument[:2])})",
+        ),
         "bends": f"I({first}**2)",
         "dose": f"I({action}**2) (with the instrument I({instrument}**2))",
         "together": ":".join(term.columns),

@@ -8,14 +8,17 @@ counts as outside, as a sample of 2,048 rows misses the rarest ones.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, combinations, product
 from typing import Any
 
 import numpy as np
 
 from ivvi._io.result import Compact
 from ivvi.actions import Actions
+from ivvi.categories import CodedColumn
 from ivvi.dynamics.model import Dynamics
 
 MARGIN = 0.1
@@ -35,6 +38,12 @@ FAR = 0.5
 ALLOW_LESS = (
     "allow only actions in that range (--action-low, --action-high, --action-set; actions=)"
 )
+TOGETHER = (
+    "what they do together is a guess of the model; allow only combinations that occur (list them "
+    "in --action-set, actions=)"
+)
+EXPECTED, RARE = 15.0, 0.02
+"""Rows in which actions that were independent would coincide, and the share of them that is few."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -87,6 +96,9 @@ def simulation_doubts(
         doubts[0] += f": it is used outside the data; {_remedy(model)}"
     if text := _column_doubt(model.action, action_range(model), a, alive, FURTHER):
         doubts.append(f"{text}: {ALLOW_LESS}")
+    for one in unseen_together(model):
+        if (share := _share(one.of(a), alive)) > MOST_OUTSIDE:
+            doubts.append(f"{one.sentence}, and {share:.0%} of the simulated steps do: {TOGETHER}")
     return tuple(doubts)
 
 
@@ -125,11 +137,88 @@ def _is_binary(values: np.ndarray) -> bool:
     return bool(np.array_equal(values, [0.0, 1.0]))
 
 
+@dataclass(frozen=True, eq=False)
+class Together:
+    """Values of several actions, in these columns, that hardly a row of the log has at once.
+
+    `words` name them, and `rows` says how many of the `among` rows have them and how many would
+    have, were the actions independent.
+    """
+
+    columns: tuple[int, ...]
+    values: np.ndarray
+    words: str
+    rows: tuple[int, float]
+    among: int
+
+    def of(self, a: np.ndarray) -> np.ndarray:
+        """Return which actions (..., d_a) have the values, (...)."""
+        return np.asarray((a[..., list(self.columns)] == self.values).all(axis=-1))
+
+    @property
+    def sentence(self) -> str:
+        """Return ``no row of the log has a = 1 and b = 1 at once (...)``."""
+        count, usual = self.rows
+        number = f"only {count:,} of {self.among:,} rows" if count else "no row"
+        return (
+            f"{number} of the log {'have' if count else 'has'} {self.words} at once (about "
+            f"{usual:,.0f} of {self.among:,} would, were the actions independent of each other)"
+        )
+
+
+def unseen_together(model: Dynamics) -> list[Together]:
+    """Return values of two or three actions of few values that the log has only one by one."""
+    rows = model.acted if len(model.acted) >= FEWEST else np.empty((0, len(model.action)))
+    choices = _choices(model, rows)
+    unseen: list[Together] = []
+    for size in (2, 3) if len(choices) <= MOST_VALUES else (2,):
+        for picked in (p for some in combinations(choices, size) for p in product(*some)):
+            columns = tuple(chain.from_iterable(one.columns for one in picked))
+            values = np.concatenate([one.values for one in picked])
+            usual = len(rows) * math.prod(one.of(rows).mean() for one in picked)
+            if usual < EXPECTED or any(set(one.columns) < set(columns) for one in unseen):
+                continue
+            words = " and ".join(one.words for one in picked)
+            count = int(np.logical_and.reduce([one.of(rows) for one in picked]).sum())
+            if count <= RARE * usual:
+                unseen.append(Together(columns, values, words, (count, usual), len(rows)))
+    return unseen
+
+
+def _choices(model: Dynamics, rows: np.ndarray) -> list[list[Together]]:
+    """Return the values of each action that has few of them, of a category its levels."""
+    coded = {one.names: one for one in model.coded if one.names and one.names[0] in model.action}
+    single = set(model.action).difference(*coded)
+    choices = []
+    for names in (*coded, *((name,) for name in model.action if name in single)):
+        columns = tuple(map(model.action.index, names))
+        values = np.unique(rows[:, list(columns)], axis=0)
+        if 1 < len(values) <= MOST_VALUES:
+            one = coded.get(names)
+            choices.append(
+                [
+                    Together(
+                        columns, v, _value_words(model.action[columns[0]], v, one), (0, 0.0), 0
+                    )
+                    for v in values
+                ]
+            )
+    return choices
+
+
+def _value_words(name: str, values: np.ndarray, category: CodedColumn | None) -> str:
+    """Return ``dose = 1``, or of indicators ``drug = red``."""
+    if category is None:
+        return f"{name} = {values[0]:.4g}"
+    return f"{category.column} = {category.decode(values[None])[0]}"
+
+
 def decision_doubts(model: Dynamics, x: np.ndarray, a: np.ndarray) -> tuple[str, ...]:
     """Say which states (n, d_x) are far outside the log, and which of their actions (n, d_a)."""
     return (
         *_far(model.state, state_range(model), x, FAR, "far outside the states of the log"),
         *_far(model.action, action_range(model), a, FURTHER, "outside the actions of the log"),
+        *(f"{one.sentence}: {TOGETHER}" for one in unseen_together(model) if one.of(a).any()),
     )
 
 

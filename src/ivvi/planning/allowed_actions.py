@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from ivvi.actions import Actions, make_actions
 from ivvi.categories import encode_rows, raw_columns
 from ivvi.dynamics.encoding import as_columns
+from ivvi.dynamics.log_range import unseen_together
 from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.next_state_distribution import Category as CategoryLevels
-from ivvi.errors import InputError
+from ivvi.errors import InputError, PlanningWarning
 
 
 def allowed_actions(model: Dynamics, given: Any) -> Actions:
@@ -50,7 +55,26 @@ def allowed_actions(model: Dynamics, given: Any) -> Actions:
         elif name in numbers and box is not None:
             at = numbers.index(name)
             parts.append(Actions.box(box.low[at], box.high[at], dim=1))
-    return Actions.product(*parts)
+    return only_seen(model, Actions.product(*parts))
+
+
+def only_seen(model: Dynamics, actions: Actions) -> Actions:
+    """Return actions without the combinations of choices that the log never has, and say so."""
+    unseen = unseen_together(model)
+    if not (unseen and actions.discrete and actions.is_listed):
+        return actions
+    rows = np.full((actions.count, len(model.action)), np.nan)
+    rows[:, list(actions.discrete)] = actions.choices
+    occurs = ~np.any([one.of(rows) for one in unseen], axis=0)
+    if occurs.all() or not occurs.any():
+        return actions
+    others = "" if len(unseen) == 1 else f" (nor {len(unseen) - 1} more combinations likewise)"
+    text = (
+        f"{unseen[0].sentence}{others}: what they do together is not known, and the plan leaves "
+        "it out; --action-set (actions=) with rows that you list allows it"
+    )
+    warnings.warn(text, PlanningWarning, stacklevel=4)
+    return replace(actions, rows=actions.choices[occurs], levels=())
 
 
 def exclusive_actions(model: Dynamics) -> tuple[tuple[int, ...], ...]:

@@ -6,7 +6,8 @@ with f the features of psi that look at the state alone. In the log eta is corre
 hidden confounder that also moves the next state, which makes the actions look better than they are.
 Here zeta and eta are drawn at random from rows of the log: the same behaviour, without the
 confounder. Discrete actions are drawn with the mean that they have in a state, and otherwise as in
-the log. The usual action is E[a | x], of a category the most probable level.
+the the log: where they depend on each other, one of the log's combinations. The usual action is
+E[a | x], of a category the most probable level.
 `Support` is the region where the log has rows.
 """
 
@@ -71,6 +72,9 @@ def slopes_of(basis: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 MOST_LEVELS = 12
 """Distinct values up to which a column of actions is taken to be discrete."""
+MOST_COMBINATIONS, DEPENDENT = 32, 4.0
+"""Combinations of discrete actions up to which they are drawn together, and the t statistic of a
+correlation from which they are."""
 MEANS = 33
 """Means, evenly spaced between the lowest and the highest level, for which chances are kept."""
 RAW = Power(1, "input")
@@ -138,6 +142,11 @@ class BehaviourPolicy(Compact):
         repeated; NaN for continuous columns.
     chances
         Probabilities that an action is at most its level, by its mean, (d_a, MEANS, MOST_LEVELS).
+    combinations
+        Discrete actions that depend on each other are drawn together: what they are in the log,
+        (K, d_a), NaN in the columns of others. K is 0 where each is drawn on its own.
+    combined, lift
+        Their probabilities are `combined` psi + `lift` E[a | x, z], (K, d_psi) and (K, d_a).
     """
 
     features: BehaviourFeatures
@@ -149,6 +158,9 @@ class BehaviourPolicy(Compact):
     high: np.ndarray
     levels: np.ndarray
     chances: np.ndarray
+    combinations: np.ndarray
+    combined: np.ndarray
+    lift: np.ndarray
 
     @classmethod
     def of(cls, model: Dynamics, moments: Moments | None = None) -> BehaviourPolicy | None:
@@ -161,7 +173,8 @@ class BehaviourPolicy(Compact):
         Psi, z = (basis, np.zeros((len(x), 0))) if features.psi is None else (features.psi(x, z), z)
         fitted = None if moments is None else coefficients(moments, features, model)
         action_weights, instrument_weights = fitted or (slopes_of(Psi, a), slopes_of(basis, z))
-        bounds = a.min(axis=0), a.max(axis=0)
+        bounds, (levels, chances) = (a.min(axis=0), a.max(axis=0)), _levels(a)
+        discrete = np.flatnonzero(~np.isnan(levels[:, 0]))
         return cls(
             features,
             action_weights,
@@ -169,14 +182,14 @@ class BehaviourPolicy(Compact):
             a - Psi @ action_weights.T,
             z - basis @ instrument_weights.T,
             *bounds,
-            *_levels(a),
+            *(levels, chances),
+            *_combinations(a, Psi, discrete, features.exclusive),
         )
 
     @property
     def rows(self) -> BehaviourRows:
         """What is the same in every model of a stack."""
-        bounds = self.low, self.high
-        return BehaviourRows(self.eta, self.zeta, *bounds, self.levels, self.chances)
+        return BehaviourRows(*(getattr(self, name) for name in BehaviourRows._fields))
 
     def usual(self, x: Array) -> Array:
         """Return E[a | x] within the log's range, (n, d_a); of categories the likeliest level."""
@@ -196,9 +209,16 @@ class BehaviourPolicy(Compact):
         `row` (...) is the row of the log whose eta is taken, `z_row` that of the instrument, and
         u (..., d_a) are uniform numbers that choose the levels of discrete actions.
         """
-        mean = self._mean(self.psi(x, z_row))
+        psi = self.psi(x, z_row)
+        mean = self._mean(psi)
         a = jnp.clip(mean + jnp.asarray(self.eta)[row], self.low, self.high)
         a = self._on_levels(a, mean, u)
+        if len(self.combinations):
+            p = jnp.einsum("...p,kp->...k", psi, self.combined) + mean @ jnp.asarray(self.lift).T
+            p = jnp.cumsum(jnp.clip(p, 0.0, 1.0), axis=-1)
+            which = (u[..., :1] * p[..., -1:] > p[..., :-1]).sum(axis=-1)
+            chosen = jnp.asarray(self.combinations)[which]
+            return jnp.where(jnp.isnan(chosen), a, chosen)
         for columns in self.features.exclusive:
             p = jnp.cumsum(Category(columns).probabilities(mean), axis=-1)[..., :-1]
             a = _put(a, columns, (u[..., columns[0], None] > p).sum(axis=-1))
@@ -236,6 +256,9 @@ class BehaviourRows(NamedTuple):
     high: np.ndarray
     levels: np.ndarray
     chances: np.ndarray
+    combinations: np.ndarray
+    combined: np.ndarray
+    lift: np.ndarray
 
 
 def coefficients(
@@ -262,6 +285,35 @@ def _levels(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             levels[j] = np.append(values, [values[-1]] * (MOST_LEVELS - len(values)))
             chances[j, :, : len(values)] = _chances(values, counts / len(column))
     return levels, chances
+
+
+def _combinations(
+    a: np.ndarray, Psi: np.ndarray, discrete: np.ndarray, exclusive: tuple[tuple[int, ...], ...]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return combinations of the discrete columns of actions (m, d_a), and their chances.
+
+    With combinations A (K, d) and the regression of their indicators on psi, p = C psi, the
+    chances for other means m of the actions are p + L (m - G psi), the nearest with these means:
+    L is the pseudo-inverse of (1, A)' without its first column. None are returned where columns
+    that are not of one category are uncorrelated given psi.
+    """
+    none = (np.empty((0, a.shape[1])), np.empty((0, Psi.shape[1])), np.empty((0, a.shape[1])))
+    G = slopes_of(Psi, a)
+    eta = (a - Psi @ G.T)[:, discrete]
+    size = np.sqrt((eta**2).sum(axis=0))
+    size[size == 0] = np.inf
+    alike = np.abs(eta.T @ eta / np.outer(size, size)) * np.sqrt(len(a)) > DEPENDENT
+    group = {column: columns for columns in exclusive for column in columns}
+    of = [group.get(column, (column,)) for column in discrete.tolist()]
+    pairs = ((i, j) for i in range(len(of)) for j in range(i) if of[i] != of[j])
+    values, number = np.unique(a[:, discrete], axis=0, return_inverse=True)
+    if len(values) > MOST_COMBINATIONS or not any(alike[i, j] for i, j in pairs):
+        return none
+    C = slopes_of(Psi, np.eye(len(values))[number.ravel()])
+    combinations, lift = np.full((2, len(values), a.shape[1]), np.nan)
+    combinations[:, discrete], lift[:] = values, 0.0
+    lift[:, discrete] = np.linalg.pinv(np.column_stack([np.ones(len(values)), values]).T)[:, 1:]
+    return combinations, C - lift @ G, lift
 
 
 def _chances(values: np.ndarray, shares: np.ndarray) -> np.ndarray:
