@@ -72,7 +72,8 @@ def test_a_wild_fit_is_valued_by_wild_draws(tmp_path):
     found = worth(fit, draws=60)
     assert found.method == "wild"
     assert any(
-        "clustered by ward, as the fit is: clusters get random signs" in note for note in found.notes
+        "clustered by ward, as the fit is: clusters get random signs" in note
+        for note in found.notes
     )
     low, high = found.value.interval
     assert low < found.value.estimate < high
