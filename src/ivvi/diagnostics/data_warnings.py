@@ -68,7 +68,7 @@ def lost_in_gaps(log: Log, counts: Counts) -> str:
     steps = _first_steps(log)
     examples = ", ".join(f"{step:.15g}" for step in steps[:6])
     remedy = "--context dt (context='dt'), which takes the time to the next row along"
-    if (word := _as_dates(steps)) is not None:
+    if (word := as_dates(steps)) is not None:
         remedy = f"that they are dates, --date-format {word} (date_format={word!r})"
     return (
         f"{lost:,} of {counts.rows:,} rows are dropped only because the next row of their "
@@ -191,7 +191,7 @@ def _first_steps(log: Log) -> np.ndarray:
     return next((one for one in steps if (np.diff(one) != 1).any()), steps[0])
 
 
-def _as_dates(steps: np.ndarray) -> str | None:
+def as_dates(steps: np.ndarray) -> str | None:
     """Return the format of steps that are months (202401), days (20240131) or years, if so."""
     whole = steps.astype(int)
     if (whole != steps).any():

@@ -5,15 +5,19 @@ w is the sum of the squares of s, added up first by what rows are clustered by. 
 square is more than half of that sum decides the effect. And a column of the table that nobody
 named belongs to the clusters if sums over its values have larger squares than rows by themselves:
 their ratio is chi2(G) / G for G even groups of independent rows, G being (sum v)^2 / sum v^2 for
-groups of variance v.
+groups of variance v. Where a date comes once in each row, rows follow each other, and s may last:
+with r_l its correlation over l rows, its variance is 1 + 2 sum_l (1 - l / (L + 1)) r_l times that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
 
 import numpy as np
 
+from ivvi.diagnostics.data_warnings import as_dates
 from ivvi.diagnostics.distributions import chi2_tail
 from ivvi.errors import InputError
 from ivvi.estimators import Estimate
@@ -74,22 +78,69 @@ def _has_outlier(estimate: Estimate, moments: Moments, rows: Batch) -> bool:
     return bool((first[alone] > FAR * np.median(apart[alone], axis=1)).any())
 
 
+@dataclass(frozen=True, slots=True)
+class FirstRows:
+    """The first rows with the number of each row's value, `codes`, of some columns of the table.
+
+    `levels` are the values by number.
+    """
+
+    rows: Batch
+    codes: dict[str, Ints]
+    levels: dict[str, list[object]]
+
+    @classmethod
+    def of(cls, log: Log, columns: Sequence[str]) -> FirstRows | None:
+        """Read them; None where they cannot be read."""
+        asked = dict.fromkeys((*log.roles.cluster, *columns))
+        names = tuple(name for name in asked if name != log.roles.episode)
+        walk = log.clustered(names).watched(None).batches(size=LOOKED_AT, episodes=True)
+        try:
+            rows = next(iter(walk), None)
+        except InputError:  # a column that nobody asked for need not be readable
+            return None
+        if rows is None or not len(rows):
+            return None
+        levels = {name: list(one) for name, one in zip(names, walk.clusters, strict=True)}
+        if log.is_residual:  # whose clusters are numbers of values
+            own = getattr(log.table, "values_of", {})
+            levels = {n: [own[n][i] for i in one] if n in own else one for n, one in levels.items()}
+        return cls(rows, dict(zip(names, rows.clusters, strict=True)), levels)
+
+    def times(self, name: str) -> Floats | None:
+        """Return the values of a column of dates, years or months as numbers, or None."""
+        levels = self.levels[name]
+        if all(isinstance(one, int | np.integer) for one in levels):
+            numbers = np.array(levels, dtype=np.float64)
+            return None if as_dates(numbers) is None else numbers
+        if not all(isinstance(one, str | date | np.datetime64) for one in levels):
+            return None
+        try:
+            times = np.array(levels, dtype="datetime64[us]")
+        except (ValueError, TypeError):
+            return None
+        return None if np.isnat(times).any() else times.astype(np.float64)
+
+
 def alike_within(
-    estimate: Estimate, moments: Moments, log: Log, errors: Resolved, others: Sequence[str]
+    estimate: Estimate,
+    moments: Moments,
+    log: Log,
+    errors: Resolved,
+    others: Sequence[str],
+    first: FirstRows | None,
 ) -> str:
     """Say that rows with the same value of a column that nobody named are alike, or nothing."""
     if not others or len(errors.clusters) > 1 or errors.kind not in ("robust", "clustered"):
         return ""
-    read = _first_rows(log, (*log.roles.cluster, *others))
-    if read is None:
+    influence = None if first is None else Influence.of(estimate, moments, first.rows)
+    if first is None or influence is None:
         return ""
-    rows, values = read
-    influence = Influence.of(estimate, moments, rows)
-    if influence is None:
-        return ""
+    rows = first.rows
     own = _own_clusters(rows, log, errors)
     worst = (LARGER, "")
-    for name, codes, levels in zip(others, rows.clusters[-len(others) :], values, strict=True):
+    for name in others:
+        codes, levels = first.codes[name], first.levels[name]
         if not FEWEST_GROUPS <= len(np.unique(codes)) <= len(rows) / ROWS_PER_GROUP:
             continue
         for s in influence.s.T:
@@ -97,7 +148,9 @@ def alike_within(
             if larger > worst[0] and p_value * len(others) * len(influence.names) < LEVEL:
                 worst = (larger, name)
     larger, name = worst
-    return name and (
+    if not name:
+        return _alike_in_order(influence, log, errors, others, first)
+    return (
         f"rows with the same {name} are alike: errors clustered by it would be "
         f"{np.sqrt(larger):.1f} times as large; if they belong together (one person, one region), "
         f"name it (cluster={name!r}, --cluster {name}); if it is a trait of each row, add it to "
@@ -105,17 +158,38 @@ def alike_within(
     )
 
 
-def _first_rows(log: Log, columns: Sequence[str]) -> tuple[Batch, list[list[object]]] | None:
-    """Return the first rows with the numbers of these columns' values, and the values."""
-    walk = log.clustered(tuple(columns)).watched(None).batches(size=LOOKED_AT, episodes=True)
-    try:
-        rows = next(iter(walk), None)
-    except InputError:  # a column that nobody asked for need not be readable
-        return None
-    if rows is None or not len(rows):
-        return None
-    added = len(columns) - len(log.roles.cluster)
-    return rows, [list(values) for values in walk.clusters[-added:]]
+def _alike_in_order(
+    influence: Influence, log: Log, errors: Resolved, others: Sequence[str], first: FirstRows
+) -> str:
+    """Say that rows are alike that follow each other in a date that nobody named, or nothing."""
+    if errors.kind != "robust" or log.roles.episode is not None or log.is_residual:
+        return ""
+    for name in others:
+        times = first.times(name)
+        if times is None or len(np.unique(first.codes[name])) < len(first.rows):
+            continue
+        order = np.argsort(times[first.codes[name]])
+        larger, p_value = max(map(_in_order, influence.s[order].T))
+        if larger > LARGER and p_value * len(others) * len(influence.names) < LEVEL:
+            return (
+                f"rows that follow each other in {name} are alike: errors that allow for it would "
+                f"be about {np.sqrt(larger):.1f} times as large; if the rows are one series, add a "
+                f"column with one value, such as series, and name both (episode='series', "
+                f"step={name!r}, --episode series --step {name}), which makes the errors HAC"
+            )
+    return ""
+
+
+def _in_order(s: Floats) -> tuple[float, float]:
+    """Return how much larger the variance of a series is than of its rows alone, and p of none."""
+    s = s - s.mean()
+    product, lags = s[1:] * s[:-1], int(2 * len(s) ** (1 / 3))
+    total = float(s @ s)
+    if product.sum() <= 0 or lags < 1:
+        return 1.0, 1.0
+    sums = [(1 - lag / (lags + 1)) * float(s[lag:] @ s[:-lag]) for lag in range(1, lags + 1)]
+    p_value = chi2_tail(float(product.sum()) ** 2 / float(product @ product), 1)
+    return 1 + 2 * sum(sums) / total, p_value
 
 
 def _own_clusters(rows: Batch, log: Log, errors: Resolved) -> Ints:

@@ -8,16 +8,19 @@ regressions on the row before (state, action, instrument, their squares), the sc
 
     u_t = r(z_t) r(x_t)
 
-has mean zero then. It is asked twice. Within steps, z, x and the row before are measured from their
-means at the step: shocks that all episodes share are gone, and three steps of many episodes are
-enough. Between steps, a bent trend is taken out and the steps are the draws: all that is left where
-episodes share the instrument. The variance is the largest about the mean of those by row, episode,
-step, draw of the instrument (rows of a step with one value) and path of it (episodes with the same
-values), so that neither a slow confounder nor the shocks of a region raise the alarm. Groups of
-fewer than `FEWEST_CLUSTERS` are left out, and few long episodes are cut into stretches: sums of few
-groups are all of one sign where z does explain x, and a variance of theirs would hide it. An
-instrument that was assigned by the state of its row has such a score too, and no harm in it: the
-rows cannot tell the two apart, and the warning names both.
+has mean zero then. It is asked twice.
+Within steps, z, x and the row before are measured from their means at the step: shocks that all
+episodes share are gone, and three steps of many episodes are enough. Between steps, a bent trend is
+taken out and the steps are the draws: all that is left where episodes share the instrument. Where
+the slopes of x on z differ, within and between, it is not z that moves x but something that steps
+bring to both, such as a season (`ivvi.diagnostics.shared_trends`), and what lies between steps is
+no evidence. The variance is the largest about the mean of those by row, episode, step, draw of the
+instrument (rows of a step with one value) and path of it (episodes with the same values), so that
+neither a slow confounder nor the shocks of a region raise the alarm. Groups of fewer than
+`FEWEST_CLUSTERS` are left out, and few long episodes are cut into stretches: sums of few groups are
+all of one sign where z does explain x, and a variance of theirs would hide it. An instrument that
+was assigned by the state of its row has such a score too, and no harm in it: the rows cannot tell
+the two apart, and the warning names both.
 """
 
 from __future__ import annotations
@@ -41,6 +44,8 @@ MATTERS = 0.01
 FEWEST_CLUSTERS = 20
 STRETCHES = 40
 """Number of stretches that a log of fewer episodes is cut into."""
+APART = 3.0
+"""Standard errors between two slopes from which on they differ."""
 FEWEST_STEPS = 8
 """Steps that are enough to be compared with each other."""
 FEWEST_ROWS = 100
@@ -86,9 +91,9 @@ def explained_in_own_row(head: Batch, roles: Roles) -> OwnRow | None:
     if len(follows) < 4 * regressors.shape[1]:
         return None
     now = follows + 1
-    moment = _codes(row_times(head, roles, steps)[now])
+    moment = codes_of(row_times(head, roles, steps)[now])
     episode = head.episode[now]
-    groups = [_stretches(episode), *(_codes(one[now]) for one in head.clusters)]
+    groups = [stretches(episode), *(codes_of(one[now]) for one in head.clusters)]
     draws = [_draws(values, episode, moment) for values in head.z[now].T]
     tests = []
     for within in (True, False):
@@ -97,23 +102,44 @@ def explained_in_own_row(head: Batch, roles: Roles) -> OwnRow | None:
         trend = np.column_stack([regressors, moment, moment**2.0])
         parts = (regressors if within else trend, head.x[now], head.z[now])
         basis, x, z = (_from_means(part, moment) if within else part for part in parts)
-        basis = _basis(basis)
-        x, z = _left(basis, x), _left(basis, z)
+        basis = basis_of(basis)
+        x, z = left_by(basis, x), left_by(basis, z)
         for k, s in itertools.product(range(z.shape[1]), range(x.shape[1])):
             sets = [*groups, *draws[k], moment]
             sets = [one for one in sets if one.max() + 1 >= FEWEST_CLUSTERS]
             sets = sets if within else [*sets, moment]
             lost = basis.shape[1] + within * moment.max()
             tests.append((k, s, _test(z[:, k], x[:, s], sets, lost)))
-    explained = [OwnRow(roles.instrument[k], roles.state[s], *test) for k, s, test in tests if test]
+    by_pair = {(k, s): test for k, s, test in reversed(tests)}  # within, where z varies there
+    explained = [
+        OwnRow(roles.instrument[k], roles.state[s], test.share, test.p_value)
+        for k, s, test in tests
+        if test is not None and not test.differs(by_pair[k, s])
+    ]
     sure = [
         one for one in explained if one.p_value * len(explained) < LEVEL and one.share >= MATTERS
     ]
     return max(sure, key=lambda one: one.share, default=None)
 
 
-def _test(z: Floats, x: Floats, groups: list[Ints], lost: int) -> tuple[float, float] | None:
-    """Return the share of x that z explains, and the p-value of none; None where nothing is left.
+@dataclass(frozen=True, slots=True)
+class _Slope:
+    """The share of x that z explains, the p-value of none, the slope and its variance."""
+
+    share: float
+    p_value: float
+    slope: float
+    variance: float
+
+    def differs(self, other: _Slope | None) -> bool:
+        """Whether the slopes differ by more than their errors."""
+        if other is None or other is self:
+            return False
+        return (self.slope - other.slope) ** 2 > APART**2 * (self.variance + other.variance)
+
+
+def _test(z: Floats, x: Floats, groups: list[Ints], lost: int) -> _Slope | None:
+    """Return how x goes with z; None where nothing is left of one.
 
     `lost` are the degrees of freedom of what both were regressed on.
     """
@@ -126,8 +152,9 @@ def _test(z: Floats, x: Floats, groups: list[Ints], lost: int) -> tuple[float, f
         spread = len(sums) * float(np.var(sums, ddof=1))
         if spread > variance:
             variance, freedom = spread, len(sums) - 1
-    share = total**2 / float((z @ z) * (x @ x))
-    return share, f_tail(left * total**2 / max(variance, 1e-300), 1, freedom)
+    share, size = total**2 / float((z @ z) * (x @ x)), float(z @ z)
+    p_value = f_tail(left * total**2 / max(variance, 1e-300), 1, freedom)
+    return _Slope(share, p_value, total / size, variance / size**2)
 
 
 def _from_means(V: Floats, codes: Ints) -> Floats:
@@ -141,29 +168,30 @@ def _from_means(V: Floats, codes: Ints) -> Floats:
 
 def _draws(z: Floats, episode: NDArray[Any], moment: Ints) -> tuple[Ints, Ints]:
     """Return the groups of rows of a step with one z, and of episodes with one path of z."""
-    value, unit = _codes(z), _codes(episode)
+    value, unit = codes_of(z), codes_of(episode)
     at_step = np.random.default_rng(0).normal(size=moment.max() + 1)[moment]
     path = np.bincount(unit, weights=(1 + value) * at_step)  # alike only where all values are
-    return _codes(moment * (value.max() + 1) + value), _codes(path)[unit]
+    return codes_of(moment * (value.max() + 1) + value), codes_of(path)[unit]
 
 
-def _stretches(episode: NDArray[Any]) -> Ints:
+def stretches(episode: NDArray[Any]) -> Ints:
     """Number the episodes or, where they are few, stretches of them."""
-    codes = _codes(episode)
+    codes = codes_of(episode)
     if codes.max() + 1 >= FEWEST_CLUSTERS:
         return codes
     length = -(-len(codes) // STRETCHES)
-    return _codes(codes * len(codes) + np.arange(len(codes)) // length)
+    return codes_of(codes * len(codes) + np.arange(len(codes)) // length)
 
 
-def _basis(columns: Floats) -> Floats:
+def basis_of(columns: Floats) -> Floats:
+    """Return an orthonormal basis of the span of columns (n, d)."""
     scale = np.linalg.norm(columns, axis=0)
     left, size, _ = np.linalg.svd(columns / np.where(scale > 0, scale, 1.0), full_matrices=False)
     basis: Floats = left[:, size > 1e-7 * size[0]]
     return basis
 
 
-def _left(basis: Floats, V: Floats) -> Floats:
+def left_by(basis: Floats, V: Floats) -> Floats:
     """Return what an orthonormal basis leaves of the columns of V, rounding errors as zeros."""
     rest = V - basis @ (basis.T @ V)
     nothing = np.linalg.norm(rest, axis=0) <= 1e-6 * np.linalg.norm(V, axis=0)
@@ -182,6 +210,7 @@ def _numbers(step: NDArray[np.generic]) -> NDArray[np.float64]:
     return numbers
 
 
-def _codes(values: NDArray[Any]) -> Ints:
+def codes_of(values: NDArray[Any]) -> Ints:
+    """Number values from 0 on."""
     codes: Ints = np.unique(values, return_inverse=True)[1].astype(np.int64)
     return codes

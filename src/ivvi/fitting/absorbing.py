@@ -102,7 +102,7 @@ class AbsorbedTable:
     log, design
         The rows, with the cluster columns that are needed, and their features.
     columns
-        The columns whose effects are absorbed.
+        The columns whose effects are absorbed; of these and of clusters, `values_of` has values.
     lengths, halved
         Rows of each value of an absorbed column, (G,), and this column, by default the episode:
         the first and the second half of each then have effects of their own, and the row in the
@@ -168,8 +168,8 @@ class AbsorbedTable:
             V = self._layout.rows(batch)
             clusters = [self._codes_of(batch, name) for name in inside]
             tally.add(V, batch.weight, codes, clusters)
-        values = dict(zip(self._log.roles.cluster, walk.clusters, strict=True))
-        labels = [_labels(values[name]) for name in self.names]
+        self.values_of = dict(zip(self._log.roles.cluster, walk.clusters, strict=True))
+        labels = [_labels(self.values_of[name]) for name in self.names]
         return tally.solve(), labels, walk.counts
 
     def _group_reader(self) -> Callable[[Batch], tuple[Batch, list[Ints]]]:

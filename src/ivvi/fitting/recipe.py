@@ -38,12 +38,12 @@ from ivvi.features.feature_map import FeatureMap, linear
 from ivvi.fitting.feature_choice import choose, is_auto, restored_choice
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.inference import Inference, half_widths
-from ivvi.fitting.row_warnings import dependent_rows, row_warnings
+from ivvi.fitting.row_warnings import row_warnings, unnamed_doubts
 from ivvi.fitting.saved_moments import Shard
 from ivvi.fitting.second_pass import second_pass
 from ivvi.logs import Batch, Counts, Log, Roles, Sample
 from ivvi.logs.column_patterns import Columns
-from ivvi.logs.instrument_groups import few_values
+from ivvi.logs.instrument_groups import few_values, unnamed_columns
 from ivvi.logs.sample import MOST, first_rows
 from ivvi.moments import Moments, compute_moments, few_threads
 from ivvi.moments.compression import restrict
@@ -199,8 +199,8 @@ class Recipe:
         omitted: dict[str, str] = {}
         if log is not None and head is not None:
             notes, omitted = row_warnings(self.method, log, head, shard, estimate)
-            if alike := dependent_rows(log, estimate, moments, errors):
-                errors, omitted = replace(errors, warning=alike), {}  # rows are not independent
+            told = self._of_unnamed(log, moments, estimate, errors, notes, omitted)
+            errors, notes, omitted = told
         doubts = tuple(omitted)
         if isinstance(method, KClass) and (mixed := method.doubt(moments.n)):
             doubts = (mixed, *doubts)
@@ -219,6 +219,27 @@ class Recipe:
             doubts=doubts,
             reward_doubts=tuple(text for text in omitted if omitted[text] == shard.roles.reward),
         )
+
+    def _of_unnamed(
+        self,
+        log: Log,
+        moments: Moments,
+        estimate: Estimate,
+        errors: Resolved,
+        notes: tuple[str, ...],
+        omitted: dict[str, str],
+    ) -> tuple[Resolved, tuple[str, ...], dict[str, str]]:
+        """Add what columns that nobody named say against a fit."""
+        if log.is_residual:  # which has no such columns (`ivvi.fitting.transformed_fit`)
+            return errors, notes, omitted
+        others = unnamed_columns(log.table, log.roles)
+        asked = (self.method, log, moments, estimate, errors, others)
+        shared, place, alike = unnamed_doubts(*asked)
+        if place:
+            notes = (place, *notes)
+        if alike:
+            errors, omitted = replace(errors, warning=alike), {}  # rows are not independent
+        return errors, notes, shared or omitted
 
     def _checked_strength(self, diagnosed: Moments, shard: Shard) -> Strength:
         """Return how strong the instruments are; refuse those that do not identify W."""

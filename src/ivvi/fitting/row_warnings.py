@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ivvi.diagnostics.data_warnings import cut_off, data_warnings
 from ivvi.diagnostics.omitted_terms import omitted_terms
 from ivvi.diagnostics.prediction_checks import leaves_range, predicts_worse
-from ivvi.diagnostics.row_influence import alike_within, deciding_row
-from ivvi.diagnostics.timing import explained_in_own_row
+from ivvi.diagnostics.row_influence import FirstRows, alike_within, deciding_row
+from ivvi.diagnostics.shared_trends import Change, changed_by_column, changed_by_step
+from ivvi.diagnostics.timing import explained_in_own_row, row_times
 from ivvi.estimators import Estimate, Method
 from ivvi.estimators.covariance.resolved_errors import Resolved
+from ivvi.fitting.differences import DifferencedTable
 from ivvi.fitting.own_lags import in_order, own_lags
 from ivvi.fitting.saved_moments import Shard
 from ivvi.logs import Batch, Log, Roles
-from ivvi.logs.instrument_groups import unnamed_columns
+from ivvi.logs.instrument_groups import ROWS_PER_GROUP
 from ivvi.moments import Moments
+
+TREND = "the instrument and the outcome share a trend or a season, which biases the effect"
 
 
 def row_warnings(
@@ -26,23 +31,102 @@ def row_warnings(
     out_of_range = leaves_range(estimate, moments, head)
     far = out_of_range or predicts_worse(method, moments, head, roles)
     own = explained_in_own_row(head, roles)
+    shared = _shared_by_steps(method, log, head, moments, estimate)
     in_data = data_warnings(log, head, shard.counts, linear=moments.design.is_raw)
     omitted: dict[str, str] = {}
-    mended = own is None and not in_data  # what is wrong with the rows bends the fit too
+    mended = (
+        own is None and not in_data and not shared
+    )  # what is wrong with the rows bends the fit too
     if mended and not log.is_residual and method.one_solution:
         omitted = omitted_terms(estimate, moments, *_by_episode(log, head, roles))
     single = "" if roles.frequency else deciding_row(estimate, moments, head)
     cut = "" if log.is_residual else cut_off(head, roles.outputs)
     texts = (own.warning if own else "", far, *in_data, cut, single)
-    return log.notes + tuple(text for text in texts if text), omitted
+    return log.notes + tuple(text for text in texts if text), shared or omitted
 
 
-def dependent_rows(log: Log, estimate: Estimate, moments: Moments, errors: Resolved) -> str:
-    """Say that rows with one value of an unnamed column are alike, or nothing."""
-    if errors.requested.kind != "auto" or errors.warning or log.is_residual:
-        return ""
-    others = unnamed_columns(log.table, log.roles)
-    return alike_within(estimate, moments, log, errors, others)
+def _shared_by_steps(
+    method: Method, log: Log, head: Batch, moments: Moments, estimate: Estimate
+) -> dict[str, str]:
+    """Say that an effect changes with effects of the step, and which output's it is."""
+    column, uses_rows = log.roles.moment, _has_levels(log, moments) and _is_instrumented(method)
+    if column is None or head.step is None or not uses_rows:
+        return {}
+    if log.roles.dates is not None and log.roles.dates not in log.roles.cluster:
+        return {}
+    times = row_times(head, log.roles, head.step)
+    change = changed_by_step(estimate, moments, head, times)
+    if change is None:
+        return {}
+    return {f"{change.words(column)}: {TREND}; {_to_absorb(log, column)}": change.output}
+
+
+def _has_levels(log: Log, moments: Moments) -> bool:
+    """Whether rows are those of the log, or what absorbed effects have left: not differences."""
+    is_difference = isinstance(log.table, DifferencedTable)
+    return log.is_residual or (moments.design.constant is not None and not is_difference)
+
+
+def _is_instrumented(method: Method) -> bool:
+    return method.name not in ("least-squares", "ridge")
+
+
+def _to_absorb(log: Log, column: str) -> str:
+    """Say how to absorb a column."""
+    if log.roles.formula:
+        return f"absorb it (name {column} between the bars of the formula)"
+    names = ",".join((*getattr(log.table, "names", ()), column))
+    return f"absorb it (absorb={names!r}, --absorb {names})"
+
+
+def unnamed_doubts(
+    method: Method,
+    log: Log,
+    moments: Moments,
+    estimate: Estimate,
+    errors: Resolved,
+    others: Sequence[str],
+) -> tuple[dict[str, str], str, str]:
+    """Say what columns that nobody named show of the first rows.
+
+    It is a dictionary of the trends that the instrument and an outcome share, by the output whose
+    it is, a note of places that they share, and a warning that rows are alike.
+    """
+    schema, time = log.table.schema.names, log.roles.moment
+    named = [n for n in log.roles.cluster if n in schema and n not in (time, log.roles.episode)]
+    alone = errors.requested.kind == "auto" and not errors.warning
+    if not (others or named):
+        return {}, "", ""
+    first = FirstRows.of(log, others)
+    if first is None:
+        return {}, "", ""
+    known = set(getattr(log.table, "names", ()))
+    asked = [name for name in (*named, *others) if name not in known]
+    if _has_levels(log, moments) and _is_instrumented(method):
+        changed = changed_by_column(estimate, moments, first, asked, log.roles.cluster)
+        if changed is not None:
+            return _shared_with(log, first, *changed)
+    warning = alike_within(estimate, moments, log, errors, others, first) if alone else ""
+    return {}, "", warning
+
+
+def _shared_with(
+    log: Log, first: FirstRows, column: str, change: Change
+) -> tuple[dict[str, str], str, str]:
+    """Say that an effect changes with effects of a column, and what to do about it."""
+    words, absorb = change.words(column), _to_absorb(log, column)
+    if first.times(column) is None:
+        place = (
+            f"{words}: if {column} was settled before the action, it moves both the instrument "
+            f"and the outcome: {absorb}; ignore this if it was settled after the action"
+        )
+        return {}, place, ""
+    if len(first.levels[column]) > len(first.rows) / ROWS_PER_GROUP:
+        absorb = (
+            f"add a column of stretches of {column} with several rows each, such as its month, "
+            f"and absorb that ({_to_absorb(log, 'month').partition('(')[2]}"
+        )
+    return {f"{words}: {TREND}; {absorb}": change.output}, "", ""
 
 
 def _by_episode(log: Log, head: Batch, roles: Roles) -> tuple[Batch, Roles]:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ivvi.diagnostics.row_influence import alike_within
 from ivvi.errors import IdentificationError, InputError
 from ivvi.estimators.registry import method_for_moments, settings_of
 from ivvi.estimators.sgda.sgda import SGDA
@@ -26,6 +25,7 @@ from ivvi.fitting.nickell import (
 from ivvi.fitting.partialling import features_of, with_unnamed, without_controls
 from ivvi.fitting.recipe import Recipe
 from ivvi.fitting.restored_levels import ControlLevels
+from ivvi.fitting.row_warnings import unnamed_doubts
 from ivvi.logs import Log, Sample
 from ivvi.logs.column_patterns import Columns
 from ivvi.logs.instrument_groups import unnamed_columns
@@ -86,7 +86,7 @@ def fit_absorbed(
     rows = Log(table, table.roles)
     fit = recipe.of_rows(rows, *table.features)
     if recipe.errors.kind == "auto" and not fit.errors.warning:
-        fit = _with_alike(fit, log, design, absorb)
+        fit = _with_unnamed(recipe, fit, log, design, absorb)
     bias, estimate = _nickell(recipe, log, design, absorb, table, fit), fit.estimate
     if half_panel:
         refuse_half_panel(bias, log.roles.episode)
@@ -115,8 +115,8 @@ def fit_absorbed(
     )
 
 
-def _with_alike(fit: Fit, log: Log, design: Design, absorb: Columns) -> Fit:
-    """Warn where rows are alike within a column that nobody named, such as the region or day."""
+def _with_unnamed(recipe: Recipe, fit: Fit, log: Log, design: Design, absorb: Columns) -> Fit:
+    """Warn of what a column that nobody named shows, such as the region or day."""
     others = unnamed_columns(log.table, log.roles)
     if not others or fit.inference is None:
         return fit
@@ -126,16 +126,22 @@ def _with_alike(fit: Fit, log: Log, design: Design, absorb: Columns) -> Fit:
     except InputError:  # a column that nobody asked for need not be readable
         return fit
     rows = Log(table, replace(table.roles, cluster=log.roles.cluster))
-    return _warned_of(fit, rows, [name for name in others if name not in table.names])
+    return _warned_of(recipe, fit, rows, [name for name in others if name not in table.names])
 
 
-def _warned_of(fit: Fit, rows: Log, others: Sequence[str]) -> Fit:
-    """Warn where transformed rows are alike within one of some columns that nobody named."""
+def _warned_of(recipe: Recipe, fit: Fit, rows: Log, others: Sequence[str]) -> Fit:
+    """Warn of what columns that nobody named show of transformed rows."""
     if fit.inference is None:
         return fit
-    warning = alike_within(fit.estimate, fit.moments, rows, fit.errors, others)
-    errors = replace(fit.errors, warning=warning)
-    return replace(fit, inference=replace(fit.inference, errors=errors))
+    asked = (recipe.method, rows, fit.moments, fit.estimate, fit.errors, others)
+    shared, place, alike = unnamed_doubts(*asked)
+    errors, notes = replace(fit.errors, warning=alike), (place,) if place else ()
+    return replace(
+        fit,
+        inference=replace(fit.inference, errors=errors),
+        notes=notes + fit.notes,
+        doubts=tuple(shared) + fit.doubts,
+    )
 
 
 def fit_partialled(
@@ -156,7 +162,7 @@ def fit_partialled(
     features = features_of(residuals.log.roles)
     fit = recipe.of_rows(residuals.log, features, features)
     if recipe.errors.kind == "auto" and not fit.errors.warning:
-        fit = _warned_of(fit, *with_unnamed(log, residuals))
+        fit = _warned_of(recipe, fit, *with_unnamed(log, residuals))
     levels = ControlLevels.of(residuals, fit.W)
     baseline = ControlLevels.of(residuals, fit.baseline.W).restore(fit.baseline)
     return replace(
