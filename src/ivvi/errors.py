@@ -31,6 +31,10 @@ class MissingError(DataError):
     """Values are missing or infinite."""
 
 
+class NoNextStateError(DataError):
+    """No row of a log is followed by the next one of its episode."""
+
+
 class LargeError(DataError):
     """Values are so large that their fourth powers are not numbers any longer."""
 

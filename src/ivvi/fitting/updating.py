@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.errors import DataError, InputError, IvviWarning
+from ivvi.errors import DataError, InputError, IvviWarning, NoNextStateError
 from ivvi.estimators import GMM, StandardErrors
 from ivvi.estimators.covariance.standard_errors import kept_like
 from ivvi.estimators.registry import method_for_moments
@@ -18,7 +18,7 @@ from ivvi.fitting import Fit, estimate
 from ivvi.fitting.saved_moments import Shard, check_levels, check_same, hashes, open_like
 from ivvi.logs import Log, Roles
 from ivvi.logs.batch import Floats
-from ivvi.logs.log import NoNextStateError, Progress
+from ivvi.logs.log import Progress
 from ivvi.logs.sample import Sample
 from ivvi.moments import Moments, compute_moments
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from ivvi._io.files import atomic_file
 from ivvi._io.result import html_table
-from ivvi.errors import ColumnError, DataError, InputError
+from ivvi.errors import ColumnError, DataError, InputError, NoNextStateError
 from ivvi.logs.arrow import check_keys
 from ivvi.logs.batch import Batch, concatenate
 from ivvi.logs.column_patterns import Columns, match_columns
@@ -328,10 +328,6 @@ def batch_rows(roles: Roles) -> int:
     """Return the number of rows of a batch unless asked otherwise."""
     width = len(roles.numeric) + roles.derived * len(roles.state)
     return max(1024, BATCH_BYTES // (8 * width))
-
-
-class NoNextStateError(DataError):
-    """No row of a log is followed by another of its episode."""
 
 
 class Pass:
