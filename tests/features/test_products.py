@@ -103,3 +103,20 @@ def test_products_of_named_columns_are_tensor_products():
     for word, fact in (("spline:4:age*dos", "dos"), ("spline:4:age*age", "different columns")):
         with pytest.raises(InputError, match=fact):
             build_design(log, word)
+
+
+def test_more_terms_do_not_make_a_longer_program():
+    import jax
+
+    def operations(count):
+        terms = tuple(((0, k), (1, 1)) for k in range(1, count + 1))
+        products = Products(terms, (0.0, 0.0), (1.0, 1.0), (GRID, ()))
+        x, u = np.ones((3, 1)), np.full((3, 1), 2.0)
+        expected = products(x, u)
+        with jax.enable_x64(True):
+            assert np.allclose(
+                jax.jit(lambda x, u: products(x, u))(x, u), expected, rtol=1e-10, atol=1e-12
+            )
+            return len(jax.make_jaxpr(lambda x, u: products(x, u))(x, u).eqns)
+
+    assert operations(10) == operations(3)
