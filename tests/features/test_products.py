@@ -120,3 +120,16 @@ def test_more_terms_do_not_make_a_longer_program():
             return len(jax.make_jaxpr(lambda x, u: products(x, u))(x, u).eqns)
 
     assert operations(10) == operations(3)
+
+
+def test_bends_and_their_slopes_are_the_same_in_compiled_programs():
+    import jax
+
+    v = np.concatenate([np.linspace(GRID[0] - 1, GRID[-1] + 1, 301), GRID])
+    with jax.enable_x64(True):
+        traced = jax.jit(lambda u: bends(u, GRID, 9))
+        assert np.allclose(traced(v), bends(v, GRID, 9), rtol=1e-9, atol=1e-9)
+        inner = v[np.abs(v[:, None] - np.array(GRID)).min(axis=1) > 1e-4]
+        slopes = jax.jvp(traced, (inner,), (np.ones_like(inner),))[1]
+    expected = (bends(inner + 1e-5, GRID, 9) - bends(inner - 1e-5, GRID, 9)) / 2e-5
+    assert np.allclose(slopes, expected, rtol=1e-5, atol=1e-5)
