@@ -6,6 +6,7 @@ import pytest
 
 import ivvi
 from ivvi import InputError
+from ivvi.diagnostics import Verdict
 from ivvi.errors import IdentificationError
 from ivvi.evaluation import IntervalEstimate, Valuation
 from ivvi.evaluation.observed_return import Gap
@@ -109,3 +110,31 @@ def test_swapped_and_wrong_arguments_are_refused_in_a_sentence():
         ivvi.plan(log, "quadratic", (-1, 1))
     with pytest.raises(InputError, match=r"multiply it by 1\.0 first"):
         ivvi.plan(ivvi.estimate(log), lambda x, a, x_next: -(x_next[:, 0] > 1) * 1.0, (-1, 1))
+
+
+def brief_of(gained, helped, misfit):
+    """Return the sentences of a value with such a gain over today, help and misfit, se 1 each."""
+    gain, help_, whole = (
+        IntervalEstimate(amount, amount + np.linspace(-2, 2, 101))
+        for amount in (gained, helped, helped + misfit)
+    )
+    gap = Gap(whole, help_, misfit, 1.0)
+    strong = Verdict("strong", "the effective F is 90")
+    gains, values = {"behaviour": gain}, {"policy": gain, "behaviour": gain}
+    worth = Valuation(values, gains, strong, None, 3, 1.0, "here", "bootstrap", gap=gap)
+    return worth.brief.to_json()
+
+
+def test_help_of_the_confounder_is_not_known_where_misfit_explains_the_gap():
+    assert "off by 1,052 (misfit)" in brief_of(5.0, -1048.0, 1052.0)["confounding"]
+    assert "off by 6 (misfit)" in brief_of(5.0, 8.0, -6.0)["confounding"]
+    assert brief_of(5.0, 8.0, 3.9)["confounding"].startswith("It helped")  # chance, or small
+    assert brief_of(5.0, 80.0, 6.0)["confounding"].startswith("It helped")
+
+
+def test_a_gain_that_is_smaller_than_the_misfit_is_not_to_be_acted_on():
+    advice = brief_of(12.0, 8.0, 69.3)["next"]
+    assert advice.startswith("Do not act on this yet")
+    assert "69.3 (misfit)" in advice
+    assert "then try it" in brief_of(12.0, 8.0, 6.0)["next"]
+    assert "then try it" in brief_of(3.5, 8.0, 3.9)["next"]

@@ -103,3 +103,33 @@ def test_products_of_named_columns_are_tensor_products():
     for word, fact in (("spline:4:age*dos", "dos"), ("spline:4:age*age", "different columns")):
         with pytest.raises(InputError, match=fact):
             build_design(log, word)
+
+
+def test_more_terms_do_not_make_a_longer_program():
+    import jax
+
+    def operations(count):
+        terms = tuple(((0, k), (1, 1)) for k in range(1, count + 1))
+        products = Products(terms, (0.0, 0.0), (1.0, 1.0), (GRID, ()))
+        x, u = np.ones((3, 1)), np.full((3, 1), 2.0)
+        expected = products(x, u)
+        with jax.enable_x64(True):
+            assert np.allclose(
+                jax.jit(lambda x, u: products(x, u))(x, u), expected, rtol=1e-10, atol=1e-12
+            )
+            return len(jax.make_jaxpr(lambda x, u: products(x, u))(x, u).eqns)
+
+    assert operations(10) == operations(3)
+
+
+def test_bends_and_their_slopes_are_the_same_in_compiled_programs():
+    import jax
+
+    v = np.concatenate([np.linspace(GRID[0] - 1, GRID[-1] + 1, 301), GRID])
+    with jax.enable_x64(True):
+        traced = jax.jit(lambda u: bends(u, GRID, 9))
+        assert np.allclose(traced(v), bends(v, GRID, 9), rtol=1e-9, atol=1e-9)
+        inner = v[np.abs(v[:, None] - np.array(GRID)).min(axis=1) > 1e-4]
+        slopes = jax.jvp(traced, (inner,), (np.ones_like(inner),))[1]
+    expected = (bends(inner + 1e-5, GRID, 9) - bends(inner - 1e-5, GRID, 9)) / 2e-5
+    assert np.allclose(slopes, expected, rtol=1e-5, atol=1e-5)

@@ -1,8 +1,12 @@
 """Plans say where the log cannot tell the effects of the actions from zero."""
 
+import warnings
+from dataclasses import replace
+
 import numpy as np
 
 import ivvi
+from ivvi.diagnostics import Verdict
 from ivvi.planning.effect_doubts import effect_doubts
 
 
@@ -34,3 +38,21 @@ def test_a_plan_says_first_that_its_effects_may_be_zero():
     )
     policy = ivvi.plan(fit, "quadratic:weight=1", (-1, 1), horizon=3)
     assert "Do not act on it yet. The log cannot tell" in " ".join(policy.brief.text.split())
+
+
+def test_a_strong_instrument_that_finds_no_effect_is_not_blamed():
+    """Of x' = 0.5 x + x a the effect is zero on average, and linear features see nothing else."""
+    rng = np.random.default_rng(0)
+    x, z, h, e = rng.normal(size=(4, 4000))
+    x[2000:], z[2000:], h[2000:], e[2000:] = -x[:2000], z[:2000], h[:2000], e[:2000]
+    a = z + 0.7 * h
+    columns = {"x": x, "a": a, "z": z, "y": 0.5 * x + x * a + 0.5 * h + 0.3 * e}
+    roles = {"state": "x", "action": "a", "instrument": "z", "next_state": "y"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = ivvi.estimate(ivvi.read_logs(columns, **roles)).model
+    (strong,) = effect_doubts(model, learned=False)
+    assert "--features auto" in strong
+    assert "stronger instrument" not in strong
+    weak = replace(model, verdict=Verdict("weak", "F is 3"))
+    assert "stronger instrument" in effect_doubts(weak, learned=False)[0]

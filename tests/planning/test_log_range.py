@@ -9,6 +9,7 @@ import pytest
 
 import ivvi
 from ivvi import InputError
+from ivvi.dynamics.log_range import simulation_doubts
 from ivvi.errors import IvviWarning, PlanningWarning
 from ivvi.planning.serving import serve
 
@@ -186,3 +187,16 @@ def test_whole_doses_of_the_log_are_not_taken_for_amounts_without_a_word(values,
     with warnings.catch_warnings():
         warnings.simplefilter("error", PlanningWarning)
         ivvi.plan(fit, "quadratic:weight=1", [[v] for v in range(low, high + 1)], horizon=3)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_plan_that_abstains_already_is_not_told_to_abstain():
+    columns = bounded_log()
+    model = ivvi.estimate(ivvi.read_logs(columns, **ROLES), "spline:4").model
+    x, a, alive = np.full((5, 3, 1), 9.0), np.zeros((5, 3, 1)), np.ones((5, 3))
+    settings = {"learned": False}
+    (asked,) = simulation_doubts(model, x, a, alive, abstains=True, **settings)
+    (free,) = simulation_doubts(model, x, a, alive, **settings)
+    assert "--abstain 0.99" in free
+    assert "--abstain 0.99" not in asked
+    assert "--fallback usual" in asked

@@ -145,3 +145,20 @@ def test_squares_of_the_next_state_that_the_features_hold_are_left_alone():
     assert not reward_doubts(
         fit_with(square, phi=(ivvi.features.polynomial(2, cross=True),) * 2).model
     )
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_beyond_the_log_a_reward_of_the_next_state_is_that_of_the_nearest_state_and_fades():
+    """Where a model with splines moves on from its reach, goods in excess do not count as sold."""
+    model = fit_with(lambda x, a, y, u: a * (x - y), phi=("spline:6",)).model
+    reward = make_reward("learned", model)
+    assert isinstance(reward, SeenReward)
+    low, high = model.reach[:, 0]
+    inside, outside = (np.array([[low], [high]]) + np.array([[-d], [d]]) for d in (0.0, 20.0))
+    a, y = np.full((2, 1), 2.0), np.full((2, 1), 5.0)
+    lost = np.asarray(reward(inside, a, y, 0)) - np.asarray(reward(outside, a, y, 0))
+    assert lost == pytest.approx(20 * model.fade[0])
+    assert model.fade[0] > 0
+    everywhere = make_reward("learned", fit_with(lambda x, a, y, u: a * (x - y)).model)
+    assert isinstance(everywhere, SeenReward)
+    assert everywhere.fade == ()

@@ -78,7 +78,13 @@ class LogRange(Compact):
 
 
 def simulation_doubts(
-    model: Dynamics, x: np.ndarray, a: np.ndarray, alive: np.ndarray, *, learned: bool
+    model: Dynamics,
+    x: np.ndarray,
+    a: np.ndarray,
+    alive: np.ndarray,
+    *,
+    learned: bool,
+    abstains: bool = False,
 ) -> tuple[str, ...]:
     """Say where simulated episodes leave the log: by their rewards, states or actions.
 
@@ -88,12 +94,14 @@ def simulation_doubts(
         States (..., d_x) and actions (..., d_a) of the steps, and the chance that each is reached.
     learned
         Whether their reward is the model's own.
+    abstains
+        Whether a plan was asked to stay where the log has rows.
     """
     texts = [_reward_doubt(model, model.reward(x, a), alive)] if learned else []
     texts.append(_column_doubt(model.state, state_range(model), x, alive, MARGIN))
     doubts = [text for text in texts if text]
     if doubts:
-        doubts[0] += f": it is used outside the data; {_remedy(model)}"
+        doubts[0] += f": it is used outside the data; {_remedy(model, abstains)}"
     if text := _column_doubt(model.action, action_range(model), a, alive, FURTHER):
         doubts.append(f"{text}: {ALLOW_LESS}")
     for one in unseen_together(model):
@@ -289,7 +297,12 @@ def _far(
     return sentences
 
 
-def _remedy(model: Dynamics) -> str:
+def _remedy(model: Dynamics, abstains: bool) -> str:
+    if model.is_limited and abstains:
+        return (
+            "a shorter horizon (--horizon), or --fallback usual (fallback='usual') beside "
+            "--abstain, stays closer to the log"
+        )
     if model.is_limited:
         return "a shorter horizon, or --abstain 0.99 (abstain=0.99), stays closer to the log"
     return "fit with --features auto (phi='auto')"

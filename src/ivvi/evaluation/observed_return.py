@@ -19,6 +19,10 @@ from ivvi.moments import Moments
 from ivvi.planning import Problem
 from ivvi.rewards import Function, Learned, Linear, Quadratic, SeenReward
 
+MISFIT = 0.5
+"""Misfit for one of the confounder's help from which on it, and not the help, explains a gap."""
+ERRORS = 4.0
+"""Standard errors of the log's mean return up to which misfit may be chance."""
 SAME_LENGTH = 0.02
 """Largest difference of the log's episodes from the horizon, relative, for `from_moments`."""
 
@@ -41,11 +45,26 @@ class Gap(Result):
     misfit
         The return that the log shows less the value in least-squares dynamics; None where the
         moments are not known.
+    error
+        Standard error of a mean over the log's episodes, which misfit of nothing has.
     """
 
     whole: IntervalEstimate
     help: IntervalEstimate | None
     misfit: float | None
+    error: float = 0.0
+
+    @property
+    def is_misfit(self) -> bool:
+        """Whether misfit is no chance, and so large that the help cannot be told from it."""
+        helped = 0.0 if self.help is None else abs(self.help.estimate)
+        return self.clear_misfit > MISFIT * helped
+
+    @property
+    def clear_misfit(self) -> float:
+        """Size of the misfit; zero where chance may explain it."""
+        size = 0.0 if self.misfit is None else abs(self.misfit)
+        return size if size > ERRORS * self.error else 0.0
 
     def lines(self) -> list[str]:
         """Return what there is to say about it."""
@@ -164,13 +183,14 @@ def gap_of(
     if source.moments is not None and source.length:
         episodes = max(source.moments.n / source.length, 1.0)
     sampled = np.random.default_rng([seed, 1]).normal(size=len(own.draws))
-    sampled *= float(confounded.std()) / np.sqrt(episodes)
+    error = float(confounded.std()) / float(np.sqrt(episodes))
+    sampled *= error
     baseline = float(confounded.mean())
     if isinstance(source.method, LeastSquares):
         help_, baseline = None, own.estimate
     else:
         help_ = _less(baseline, own, sampled)
-    return Gap(_less(observed, own, sampled), help_, observed - baseline)
+    return Gap(_less(observed, own, sampled), help_, observed - baseline, error)
 
 
 def _less(earned: float, own: IntervalEstimate, sampled: np.ndarray) -> IntervalEstimate:

@@ -34,6 +34,8 @@ WARNINGS = {
     "guess",
 }
 """The warning above the numbers, by the verdict on the instruments."""
+MISFIT_REMEDY = "fit with --features auto (phi='auto'), or keep to what is done today"
+"""What to do where the model does not reproduce the log's own return."""
 RIVAL_WORDS = {"behaviour": "what is done today", "zero": "doing nothing"}
 """Plain words for rivals in the sentences of a summary."""
 
@@ -252,6 +254,12 @@ def _confounding(worth: Valuation) -> str:
                 "The log cannot tell whether it helped the log's own policy (the difference is "
                 f"{_rounded(worth.gap.help)})."
             )
+        if worth.gap.is_misfit:
+            return (
+                "Not known: regression's model should earn what the log shows for its own policy, "
+                f"and is off by {worth.gap.clear_misfit:,.4g} (misfit), so that the two models do "
+                "not differ by what the confounder does."
+            )
         if high < 0:
             return f"It cost the log's own policy {_rounded(worth.gap.help, sign=-1)}."
         return (
@@ -280,6 +288,12 @@ def _next(worth: Valuation) -> str:
     if word in UNTRUSTED:
         reason = f"but that rests on {UNTRUSTED[word]}."
         return f"Do not act on this: {more[0].lower()}{more[1:]}, {reason}"
+    missed = 0.0 if worth.gap is None else worth.gap.clear_misfit
+    if low > 0 and missed > gain.estimate:
+        return (
+            f"Do not act on this yet: {more[0].lower()}{more[1:]} in the model, which misses what "
+            f"the log shows for its own policy by more, {missed:,.4g} (misfit); {MISFIT_REMEDY}."
+        )
     if low > 0:
         step = f"{more}: ask `ivvi sensitivity` how invalid the instrument may be, then try it."
     elif high < 0:

@@ -83,11 +83,12 @@ class ValueEstimator:
         ]
         return np.concatenate([part.ravel() for part in parts])
 
-    def doubts(self, actor: Any, parameters: Any) -> tuple[str, ...]:
+    def doubts(self, actor: Any, parameters: Any, *, abstains: bool = False) -> tuple[str, ...]:
         """Say where an actor's episodes in the estimated world leave what the log shows."""
         episodes = self.rollouts.alone(self.problem.horizon)
         one = estimated_model(self.source)
-        return self.problem.doubts_of(*paths(self._task, actor, parameters, one, episodes))
+        simulated = paths(self._task, actor, parameters, one, episodes)
+        return self.problem.doubts_of(*simulated, abstains=abstains)
 
     def _in_draws(self, actor: Any, parameters: Any) -> np.ndarray:
         """Return those of a few episodes in each drawn world, (draws, n)."""

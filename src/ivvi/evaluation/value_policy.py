@@ -149,7 +149,8 @@ def value(  # noqa: PLR0913
     values = _settled(estimator, actors, planner if replan else None, grow=draws is None)
     observed = from_moments(source, problem) if log is None else from_log(log, problem)
     is_plan = isinstance(policy, Policy)
-    doubts = (*problem.fit_doubts, *estimator.doubts(*actors[name]))
+    abstains = isinstance(policy, Policy) and getattr(policy.rule, "abstain", None) is not None
+    doubts = (*problem.fit_doubts, *estimator.doubts(*actors[name], abstains=abstains))
     for text in doubts:
         warnings.warn(text, PlanningWarning, stacklevel=2)
     return Valuation(

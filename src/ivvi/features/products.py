@@ -62,8 +62,26 @@ class Products(Plain):
             straight = ((own - self.centre[column]) / self.scale[column])[..., None]
             bent = [bends(own, self.grids[column], most - 1)] if most > 1 else []
             values[column] = xp.concatenate([straight, *bent], axis=-1)
+        if not isinstance(v, np.ndarray):
+            table = xp.concatenate([xp.ones_like(v[..., :1]), *values.values()], axis=-1)
+            return reduce(mul, (table @ chosen for chosen in self._factors))
         columns = [reduce(mul, (values[c][..., k - 1] for c, k in term)) for term in self.terms]
         return xp.stack(columns, axis=-1)
+
+    @property
+    def _factors(self) -> list[np.ndarray]:
+        """Which of 1 and the functions is the first, second, .. factor of each term, (q, d) each.
+
+        A product for each term by itself takes XLA many seconds to compile, most of all with
+        derivatives; products of matrices do not.
+        """
+        places = [(c, k) for c, most in self._needed.items() for k in range(1, most + 1)]
+        place = {function: i + 1 for i, function in enumerate(places)}
+        chosen = np.zeros((max(map(len, self.terms)), 1 + len(places), len(self.terms)))
+        for j, term in enumerate(self.terms):
+            for i in range(len(chosen)):
+                chosen[i, place[term[i]] if i < len(term) else 0, j] = 1.0
+        return list(chosen)
 
     @property
     def _needed(self) -> dict[int, int]:

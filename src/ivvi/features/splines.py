@@ -71,7 +71,42 @@ def knots_of(grid: Array) -> Array:
 
 def bends(v: Array, grid: tuple[float, ...], count: int) -> Array:
     """Evaluate the `count` smoothest bends of a column v (...,), (..., count); linear outside."""
+    if not isinstance(v, np.ndarray):
+        return _traced_bends(v, grid, count)
     return spline_basis(v, grid) @ rotation(grid)[0][:, :count]
+
+
+def _traced_bends(v: Array, grid: tuple[float, ...], count: int) -> Array:
+    """Evaluate the same by cubes of the distance to the knot below, for a short program of JAX.
+
+    The recursion takes XLA seconds to compile, most of all with derivatives.
+    """
+    xp, knots = v.__array_namespace__(), np.unique(grid)
+    waves, cubes = rotation(grid)[0][:, :count], _cubes(grid)
+    inside = xp.clip(v, knots[0], knots[-1])[..., None]
+    at = 1.0 * (inside >= knots[:-1]) * ((inside < knots[1:]) | (knots[1:] == knots[-1]))
+    u = inside - at @ knots[:-1, None]
+    values = at @ (cubes[DEGREE] @ waves)
+    for power in reversed(range(DEGREE)):
+        values = values * u + at @ (cubes[power] @ waves)
+    below = xp.minimum(v - knots[0], 0.0)[..., None]
+    above = xp.maximum(v - knots[-1], 0.0)[..., None]
+    slope_low, slope_high = (slope @ waves for slope in known_slopes(grid))
+    return values + below * slope_low + above * slope_high
+
+
+@lru_cache(maxsize=256)
+def _cubes(grid: tuple[float, ...]) -> Floats:
+    """Coefficients of u^0, .., u^3 of all splines between knots, (4, intervals, knots + 2)."""
+    knots = np.unique(grid)
+    width = np.diff(knots)
+    unit = (NODES + 1) / 2
+    points = (knots[:-1, None] + width[:, None] * unit).ravel()
+    values = bases(points[:, None], grid, DEGREE).reshape(len(width), len(unit), -1)
+    powers = np.linalg.inv(np.vander(unit, increasing=True)) @ values
+    return np.asarray(
+        np.moveaxis(powers, 1, 0) / width[:, None] ** np.arange(DEGREE + 1)[:, None, None]
+    )
 
 
 def bend_roughness(grid: tuple[float, ...]) -> Floats:

@@ -171,7 +171,8 @@ class Contest(Compact):
             self.returns, self.simple, self.seconds, chosen, self.problem.horizon
         )
         paths = self.paths.get(chosen) or self.trials.paths(self.rules[chosen])[1:]
-        outside = self.problem.doubts_of(*paths)
+        abstains = getattr(self.rules[chosen], "abstain", None) is not None
+        outside = self.problem.doubts_of(*paths, abstains=abstains)
         return replace(compared, skipped=tuple(self.skipped.items()), outside=outside)
 
 

@@ -35,9 +35,19 @@ def effect_doubts(model: Dynamics, *, learned: bool) -> tuple[str, ...]:
         return ()
     return (
         f"the log cannot tell the effects of {', '.join(model.action)} from zero: what the plan "
-        "gains through them in the model may be nothing but chance; collect more, or find a "
-        "stronger instrument",
+        f"gains through them in the model may be nothing but chance; {_remedy(model)}",
     )
+
+
+def _remedy(model: Dynamics) -> str:
+    """Say what else may be the reason where a strong instrument finds no effect on average."""
+    is_strong = model.verdict is not None and model.verdict.word == "strong"
+    if is_strong and not model.bends:
+        return (
+            "if an effect may change sign with the state, fit with --features auto (phi='auto'), "
+            "else collect more"
+        )
+    return "collect more, or find a stronger instrument"
 
 
 def _of_actions(model: Dynamics) -> np.ndarray:

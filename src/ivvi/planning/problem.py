@@ -142,7 +142,7 @@ class Problem(Compact):
         """
         return self._chances(x, a, x_next).sum(axis=-1) if self.can_end else 0.0
 
-    def doubts_of(self, x: np.ndarray, a: np.ndarray) -> tuple[str, ...]:
+    def doubts_of(self, x: np.ndarray, a: np.ndarray, *, abstains: bool = False) -> tuple[str, ...]:
         """Say where simulated states (H, n, d_x) and actions (H, n, d_a) leave the log.
 
         Steps count by the chance that their episodes reach them. Nothing is said of states that
@@ -157,7 +157,8 @@ class Problem(Compact):
             over = np.asarray(self.ended(x[:-1], a[:-1], x[1:])) + np.zeros(x[1:, :, 0].shape)
         alive = np.concatenate([np.ones_like(x[:1, :, 0]), np.cumprod(1.0 - over, axis=0)])
         learned = isinstance(self.reward, Learned)
-        return simulation_doubts(self.model, x, a, alive, learned=learned)
+        settings = {"learned": learned, "abstains": abstains}
+        return simulation_doubts(self.model, x, a, alive, **settings)
 
     def _chances(self, x: Array, a: Array, x_next: Array) -> Array:
         """Return the chance of each kind of end, and of a state that ends, (..., E)."""

@@ -5,17 +5,23 @@ sold. A reward that is learned is E[r | x, do(a)] in the model's own features, w
 as f does. If f can be seen in the model's rows, its average over next states is compared with what
 the model learned; where the two are far apart, f is the reward. Nothing is left of r that a
 confounder could move, so that no instrument is needed for f.
+
+A model with features that hold only where the log has states moves on from the nearest state
+within its reach. f is asked about that state, too, and fades beyond it as a learned reward does: at
+the state itself it would count what seems to vanish there, such as goods that nobody bought.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ivvi.features.blocks import Array
 
+FAR = 1e12
+"""What stands for no limit of a column, in files."""
 FEWEST_ROWS, MOST_ROWS = 200, 512
 """Rows that can tell, and how many the averages are compared in."""
 EXACT, NEARLY = 0.98, 0.8
@@ -50,6 +56,9 @@ class SeenReward:
         Of the steps and bends.
     weights
         Of 1, the scaled columns, their squares and products, steps and bends.
+    low, high, fade
+        The model's reach, and what is lost for each unit that x lies beyond it, (d_x,) each;
+        empty where the model holds everywhere.
     """
 
     kind: ClassVar[str] = "seen"
@@ -58,14 +67,20 @@ class SeenReward:
     columns: tuple[int, ...]
     thresholds: tuple[float, ...]
     weights: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    fade: tuple[float, ...] = ()
 
     def __call__(self, x: Array, a: Array, x_next: Array, h: Array) -> Array:
         """Evaluate on (..., d_x), (..., d_a), (..., d_x); returns (...)."""
-        xp = x_next.__array_namespace__()
+        xp, lost = x_next.__array_namespace__(), 0.0
+        if self.fade:
+            inside = xp.clip(x, np.asarray(self.low), np.asarray(self.high))
+            lost, x = (abs(x - inside) * np.asarray(self.fade)).sum(axis=-1), inside
         lead = np.broadcast_shapes(*(part.shape[:-1] for part in (x, a, x_next)))
         parts = [xp.broadcast_to(part, (*lead, part.shape[-1])) for part in (x, a, x_next)]
         scaled = xp.concatenate(parts, axis=-1) / np.asarray(self.scale)
-        return _terms(scaled, self.columns, self.thresholds) @ np.asarray(self.weights)
+        return _terms(scaled, self.columns, self.thresholds) @ np.asarray(self.weights) - lost
 
     @property
     def words(self) -> str:
@@ -118,7 +133,15 @@ def _missed(model: Any) -> SeenReward | None:
     drawn = (np.asarray(model.sample(x, a, rng)) for _ in range(DRAWS))
     expected = np.mean([np.asarray(fitted(x, a, some, np.zeros(()))) for some in drawn], axis=0)
     off = expected - np.asarray(model.reward(x, a))
-    return None if np.sqrt(np.mean(off**2)) < FAR_OFF * expected.std() else fitted
+    return None if np.sqrt(np.mean(off**2)) < FAR_OFF * expected.std() else _within(model, fitted)
+
+
+def _within(model: Any, reward: SeenReward) -> SeenReward:
+    """Return a reward that is believed only within the reach of a model that is limited."""
+    if not model.is_limited:
+        return reward
+    low, high = np.clip(model.reach, -FAR, FAR).tolist()
+    return replace(reward, low=tuple(low), high=tuple(high), fade=tuple(model.fade.tolist()))
 
 
 def _rows(model: Any) -> tuple[np.ndarray, ...] | None:
