@@ -5,7 +5,7 @@ import pytest
 
 import ivvi
 from ivvi import report
-from ivvi.diagnostics.timing import explained_in_own_row
+from ivvi.diagnostics.outcome_timing import explained_in_own_row
 from ivvi.errors import IvviWarning
 from ivvi.sequence.lag_tests import _largest
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi.diagnostics.timing import explained_in_own_row
+from ivvi.diagnostics.outcome_timing import explained_in_own_row
 
 ROLES = {"state": (), "action": "a", "instrument": "z", "reward": "y"}
 STORES, MONTHS = 30, 60

@@ -12,8 +12,8 @@ import ivvi
 from helpers import TEXTBOOK, dependent_log, dependent_rows, mark_thorough, textbook_rows
 from ivvi import StandardErrors
 from ivvi.diagnostics import diagnose
-from ivvi.diagnostics.distributions import noncentral_quantile, noncentral_tail
 from ivvi.diagnostics.stock_yogo import bias_values, size_values
+from ivvi.diagnostics.tails_and_quantiles import noncentral_quantile, noncentral_tail
 
 lm = pytest.importorskip("linearmodels.iv")
 ivmodels_tests = pytest.importorskip("ivmodels.tests")

@@ -9,8 +9,8 @@ import pytest
 
 import ivvi
 from ivvi.evaluation.model_draws import ModelDraws
-from ivvi.evaluation.source import Source
 from ivvi.evaluation.stacked_policies import BehaviourActor
+from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.planning import Problem
 from ivvi.planning.behaviour_policy import MEANS, BehaviourPolicy, _chances
 from ivvi.planning.simple_rules import UsualRule
@@ -19,7 +19,7 @@ from ivvi.planning.simple_rules import UsualRule
 def test_the_simulated_behaviour_is_the_simulators(simulator, simulated):
     log = simulated("linear", 2, episodes=60, horizon=40, seed=3)
     fit = ivvi.estimate(log)
-    behaviour = Source.of(fit).behaviour
+    behaviour = ValueInputs.of(fit).behaviour
     assert behaviour.action_weights.shape == (2, 5)
     x, z = fit.model.states, fit.model.instruments
     fitted = behaviour.features.psi(x, z) @ behaviour.action_weights.T
@@ -66,7 +66,7 @@ def small_fit(rng, *, by_episode, binary):
 
 
 def test_an_instrument_of_an_episode_is_drawn_once_for_each():
-    behaviour = Source.of(
+    behaviour = ValueInputs.of(
         small_fit(np.random.default_rng(0), by_episode=True, binary=False)
     ).behaviour
     assert behaviour.features.by_episode
@@ -78,7 +78,7 @@ def test_an_instrument_of_an_episode_is_drawn_once_for_each():
 
 
 def test_discrete_habits_keep_their_probabilities():
-    behaviour = Source.of(
+    behaviour = ValueInputs.of(
         small_fit(np.random.default_rng(0), by_episode=True, binary=True)
     ).behaviour
     done = acts_of_behaviour(behaviour, 1)[0, :, 0]
@@ -93,7 +93,7 @@ def test_doses_are_drawn_with_the_mean_and_the_spread_of_the_log():
     x, z, u = rng.normal(size=4000), rng.normal(size=4000), rng.uniform(size=4000)
     a = np.array([0.0, 1.0, 2.0, 5.0])[(4 * u ** np.exp(-0.3 * np.tanh(z))).astype(int)]
     fit = ivvi.estimate({"x0": x, "a0": a, "z0": z, "next_x0": 0.5 * x - a + rng.normal(size=4000)})
-    done = acts_of_behaviour(Source.of(fit).behaviour, 1)[0, :, 0]
+    done = acts_of_behaviour(ValueInputs.of(fit).behaviour, 1)[0, :, 0]
     assert set(np.unique(done)) == {0.0, 1.0, 2.0, 5.0}
     # of 3,000 draws, and of 4,000 rows
     assert done.mean() == pytest.approx(a.mean(), abs=5 * a.std() * np.hypot(1 / 55, 1 / 63))
@@ -132,7 +132,7 @@ def test_the_usual_level_of_a_category_is_the_likeliest():
 def test_what_is_usual_is_the_mean_of_what_is_drawn():
     """With the instrument in between, and without it where psi is linear in it."""
     fit = small_fit(np.random.default_rng(0), by_episode=False, binary=False)
-    through_z, alone = Source.of(fit).behaviour, BehaviourPolicy.of(fit.model)
+    through_z, alone = ValueInputs.of(fit).behaviour, BehaviourPolicy.of(fit.model)
     with jax.enable_x64(True):
         usual, direct = (np.asarray(b.usual(jnp.zeros((1, 1))))[0, 0] for b in (through_z, alone))
     drawn = acts_of_behaviour(through_z, 1)[0, :, 0]

@@ -17,7 +17,7 @@ from ivvi.evaluation.model_draws import (
     estimated_model,
     reweighted,
 )
-from ivvi.evaluation.source import Source
+from ivvi.evaluation.value_inputs import ValueInputs
 
 
 def test_both_ways_of_drawing_worlds_agree(fit):
@@ -25,7 +25,7 @@ def test_both_ways_of_drawing_worlds_agree(fit):
 
     The logarithm of a spread is known to about 1 / sqrt(2 x 60), a correlation to 1 / sqrt(60).
     """
-    source, rng = Source.of(fit), np.random.default_rng(0)
+    source, rng = ValueInputs.of(fit), np.random.default_rng(0)
     one, (two, _) = asymptotic(source, 2000, rng), bootstrap(source, 2000, rng)
     error = 120**-0.5
     for a, b in (
@@ -56,7 +56,7 @@ def test_bootstraps_of_gmm_lie_around_its_weights():
     exact, gmm = fits
     assert (np.abs(gmm.W - exact.W) / exact.se).max() > 0.1
     counts = np.random.default_rng(0).poisson(1.0, (20, len(exact.moments.episodes)))
-    one, two = (_estimates(Source.of(f), counts)[0] for f in fits)
+    one, two = (_estimates(ValueInputs.of(f), counts)[0] for f in fits)
     np.testing.assert_allclose(two - gmm.W, one - exact.W, atol=1e-12)
 
 
@@ -81,7 +81,7 @@ def test_some_groups_count_in_every_draw():
 def test_draws_of_few_clusters_have_the_tails_of_the_fits_own_intervals(simulated):
     """The variance of Student's draws is f / (f - 2) of the fit's; five standard errors."""
     fit = ivvi.estimate(simulated("linear", 2, episodes=12, horizon=40, seed=3))
-    source = Source.of(fit)
+    source = ValueInputs.of(fit)
     f, count = source.freedom, 20_000
     assert 4.5 < f < 12
     drawn = asymptotic(source, count, np.random.default_rng(0)).W
@@ -102,7 +102,7 @@ def test_rows_of_w_are_drawn_by_blocks_where_only_these_are_known(fit):
     joint = fit.model.W_cov.reshape(d_y, d_phi, d_y, d_phi)
     blocks = np.array([joint[i, :, i] for i in range(d_y)])
     model = replace(fit.model, W_cov=blocks)
-    drawn = asymptotic(Source.of(model), 4000, np.random.default_rng(0)).W
+    drawn = asymptotic(ValueInputs.of(model), 4000, np.random.default_rng(0)).W
     np.testing.assert_allclose(drawn.std(axis=0), fit.se, rtol=0.08)
     assert isinstance(model, Dynamics)
-    assert estimated_model(Source.of(model)).W.shape == (1, d_y, d_phi)
+    assert estimated_model(ValueInputs.of(model)).W.shape == (1, d_y, d_phi)

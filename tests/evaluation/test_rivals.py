@@ -8,7 +8,7 @@ import pytest
 import ivvi
 from helpers import ROLES, assert_refused, make_rows, run
 from ivvi import InputError
-from ivvi.evaluation.source import Source
+from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.evaluation.value_policy import default_rivals
 
 SETTINGS = {"reward": "quadratic:weight=0.05", "horizon": 3, "draws": 20, "seed": 1}
@@ -31,10 +31,10 @@ def prices():
 
 
 def test_zero_is_met_where_the_log_has_it():
-    source = Source.of(fitted(0.0)[0])
+    source = ValueInputs.of(fitted(0.0)[0])
     assert default_rivals(source) == ("behaviour", "zero", "least-squares")
     for shift in (100.0, -100.0):
-        source = Source.of(fitted(shift)[0])
+        source = ValueInputs.of(fitted(shift)[0])
         assert default_rivals(source) == ("behaviour", "lowest", "highest", "least-squares")
 
 

@@ -10,7 +10,7 @@ import ivvi
 from ivvi import InputError
 from ivvi.errors import IvviWarning
 from ivvi.evaluation.model_draws import bootstrap
-from ivvi.evaluation.source import Source
+from ivvi.evaluation.value_inputs import ValueInputs
 
 REWARD = "quadratic:weight=0.05"
 pytestmark = pytest.mark.filterwarnings("ignore:.* draws are few:ivvi.errors.IvviWarning")
@@ -45,7 +45,7 @@ def test_a_constant_action_has_its_closed_form_value_in_every_draw(fit):
     )
     exact = closed_form(fit.model, action, start, 30)
     assert abs(found.value.estimate - exact) < 4 * found.value.simulation_error
-    models, _ = bootstrap(Source.of(fit), 40, np.random.default_rng(5))
+    models, _ = bootstrap(ValueInputs.of(fit), 40, np.random.default_rng(5))
     drawn = [
         closed_form(replace(fit.model, W=W, noise_cov=F @ F.T), action, start, 30)
         for W, F in zip(models.W, models.law.factor, strict=True)
@@ -153,7 +153,7 @@ def test_a_learned_reward_is_valued_with_its_own_uncertainty(simulated):
 
     error = found.value.simulation_error
     assert abs(found.value.estimate - closed_form(fit.W, fit.W[2])) < 4 * error
-    models, _ = bootstrap(Source.of(fit), 60, np.random.default_rng(4))
+    models, _ = bootstrap(ValueInputs.of(fit), 60, np.random.default_rng(4))
     drawn = np.array([closed_form(W, W[2]) for W in models.W])
     known = np.array([closed_form(W, fit.W[2]) for W in models.W])
     assert np.corrcoef(found.value.draws, drawn)[0, 1] > 0.9

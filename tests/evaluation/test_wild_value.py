@@ -6,7 +6,7 @@ import pytest
 import ivvi
 from ivvi import InputError, StandardErrors
 from ivvi.evaluation.model_draws import left_out, reweighted, wild, wild_draws, wild_weights
-from ivvi.evaluation.source import Source
+from ivvi.evaluation.value_inputs import ValueInputs
 
 pytestmark = pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
 EPISODES, STEPS, HORIZON, ACTION = 4, 12, 8, 0.5
@@ -49,7 +49,7 @@ def test_the_truth_is_what_it_is_said_to_be():
 def test_draws_have_the_jackknifes_covariance():
     """Of 20,000 draws, four standard errors; Student's factor makes it (G - 1) / (G - 3)."""
     fit, count = fitted(1, 12), 20_000
-    drawn = wild(Source.of(fit), count, np.random.default_rng(0)).W[:, 0]
+    drawn = wild(ValueInputs.of(fit), count, np.random.default_rng(0)).W[:, 0]
     held = fit.moments.episodes
     without = np.array(
         [

@@ -9,7 +9,7 @@ import pytest
 import ivvi
 from helpers import OPTIONS, ROLES, assert_refused, make_rows, run, succeed, write_table
 from ivvi import InputError
-from ivvi.diagnostics.distributions import chi2_quantile
+from ivvi.diagnostics.tails_and_quantiles import chi2_quantile
 from ivvi.errors import DataError
 
 

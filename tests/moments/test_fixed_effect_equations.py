@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ivvi.moments.fixed_effect_equations import Reduced, gram, incidence
+from ivvi.moments.fixed_effect_equations import ReducedEquations, gram, incidence
 from ivvi.moments.fixed_effects import live_rows, redundant_levels
 
 
@@ -33,7 +33,7 @@ def test_connected_sets_are_the_same_from_shared_groups(seed):
     if live is not None and not live.any():
         pytest.skip("all rows are alone")
     weight = [np.bincount(c, minlength=s).astype(float) for c, s in zip(codes, sizes, strict=True)]
-    system = Reduced.of(codes, None, weight, 0, [1])
+    system = ReducedEquations.of(codes, None, weight, 0, [1])
     joined = system.solve(np.zeros((sizes[1], 1)))[1]
     assert redundant_levels(codes, counts, live, joined) == redundant_levels(codes, counts, live)
     kept = [code if live is None else code[live] for code in codes]

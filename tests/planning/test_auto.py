@@ -11,7 +11,7 @@ import ivvi
 from ivvi import Actions, Dynamics, InputError, load_policy
 from ivvi.errors import PlanningWarning
 from ivvi.planning import Auto, Comparison, Problem
-from ivvi.planning.auto import COARSE, FINER, Contest, _is_resolved
+from ivvi.planning.auto import COARSE, FINER, PlannerComparison, _is_resolved
 from ivvi.planning.comparison import Trials
 from ivvi.planning.riccati import RiccatiStep, riccati_values
 from ivvi.planning.simple_rules import HeldRule
@@ -285,6 +285,6 @@ def test_a_grid_is_resolved_where_a_finer_one_changes_nothing_and_leads(finer, m
     earned = {COARSE: 10.0, FINER: finer, "mpc, 2 steps": mpc, "nothing": 5.0}
     returns = {name: mean + 0.01 * noise for name, mean in earned.items()}
     rules = dict.fromkeys(earned, object())
-    contest = Contest(None, None, rules=rules, returns=returns, simple=["nothing"])
+    contest = PlannerComparison(None, None, rules=rules, returns=returns, simple=["nothing"])
     assert _is_resolved(contest) is resolved
-    assert not _is_resolved(Contest(None, None, rules=rules, returns={"nothing": noise}))
+    assert not _is_resolved(PlannerComparison(None, None, rules=rules, returns={"nothing": noise}))

@@ -9,7 +9,7 @@ import pytest
 
 import ivvi
 from ivvi.actions import Actions
-from ivvi.dynamics.log_range import decision_doubts, unseen_together
+from ivvi.dynamics.range_warnings import decision_doubts, unseen_together
 from ivvi.errors import PlanningWarning
 from ivvi.planning.allowed_actions import only_seen
 from ivvi.planning.behaviour_policy import BehaviourPolicy

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi.evaluation.source import Source
+from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.sensitivity_analysis.adjusted_covariance import Variances, errors_of, rows_of
 from ivvi.sensitivity_analysis.analysis import effect_bands
 from ivvi.sensitivity_analysis.violations import Exclusion
@@ -106,7 +106,7 @@ def test_unions_cover_at_the_stated_violation():
     for seed in range(logs):
         rows = grouped(seed, direct, groups=100, size=4)
         fit = ivvi.estimate(ivvi.read_logs(rows, **GROUPED))
-        source = Source.of(fit)
+        source = ValueInputs.of(fit)
         exclusion = Exclusion.of(source)
         violation = exclusion.along("+z0:x0", np.zeros((1, 1)))
         variances = Variances.of(exclusion, *errors_of(source), rows_of(source))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import ivvi
 from ivvi.dynamics.env import ModelSimulator, one_of
 from ivvi.dynamics.rollout import roll_out
-from ivvi.evaluation.source import Source
 from ivvi.evaluation.stacked_policies import Fixed, OneAction
+from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.evaluation.value_policy import acting, problem_of
 from ivvi.sensitivity_analysis.breakdown import (
     GainSimulator,
@@ -25,7 +25,7 @@ from ivvi.sensitivity_analysis.violations import Violation
 
 def stage_of(fit, policy, starts, episodes):
     return GainSimulator.of(
-        Source.of(fit), replace(policy.problem, model=fit.model), starts, episodes, 1
+        ValueInputs.of(fit), replace(policy.problem, model=fit.model), starts, episodes, 1
     )
 
 
@@ -63,7 +63,7 @@ def test_the_direct_effect_comes_with_the_actions_of_those_who_see_z():
     rows = {"x0": x, "a0": z + eta, "z0": z, "next_x0": -0.5 * (z + eta) + e}
     columns = {"state": "x0", "action": "a0", "instrument": "z0", "next_state": "next_x0"}
     fit = ivvi.estimate(ivvi.read_logs(rows, **columns))
-    source = Source.of(fit)
+    source = ValueInputs.of(fit)
     problem = problem_of("zero", source, "quadratic:weight=1", (-1, 1), {"horizon": 2})
     stage = GainSimulator.of(source, problem, [[0.0]], 4000, 0)
     d, b = np.array([0.0, 0.8]), fit.W[0, 2]

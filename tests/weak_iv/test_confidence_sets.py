@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ivvi
-from ivvi.diagnostics.distributions import chi2_tails, f_quantile
+from ivvi.diagnostics.tails_and_quantiles import chi2_tails, f_quantile
 from ivvi.errors import DataError
 from ivvi.estimators import Exact
 from ivvi.weak_iv.confidence_sets import (

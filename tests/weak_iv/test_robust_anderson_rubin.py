@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ivvi.diagnostics.distributions import chi2_quantile
+from ivvi.diagnostics.tails_and_quantiles import chi2_quantile
 from ivvi.estimators import Exact
 from ivvi.weak_iv.confidence_sets import anderson_rubin
 from ivvi.weak_iv.effect_scores import EffectScores

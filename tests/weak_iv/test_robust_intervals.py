@@ -11,7 +11,7 @@ import ivvi
 from helpers import mark_thorough
 from ivvi import custom, report
 from ivvi.diagnostics import Verdict
-from ivvi.diagnostics.distributions import noncentral_tail
+from ivvi.diagnostics.tails_and_quantiles import noncentral_tail
 from ivvi.errors import DataError, IdentificationError, IvviWarning
 from ivvi.features import polynomial
 from ivvi.sklearn import IVRegressor

@@ -21,9 +21,9 @@ from ivvi.actions import Actions
 from ivvi.errors import IvviWarning
 from ivvi.estimators import StandardErrors
 from ivvi.evaluation.model_draws import ModelDraws, estimated_model
-from ivvi.evaluation.rollout import Episodes, Task, returns
-from ivvi.evaluation.source import Source
+from ivvi.evaluation.rollout import Episodes, RolloutTask, returns
 from ivvi.evaluation.stacked_policies import Actor
+from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.features.blocks import Array
 from ivvi.fitting import Fit, estimate
 from ivvi.planning import MPC, Problem
@@ -158,9 +158,9 @@ def _log_draws(fit: Fit) -> LogDraws:
 
 
 def _true_value(truth: Problem, planner: CautiousActor, parameters: LogDraws) -> float:
-    world = estimated_model(Source.of(truth.model))
+    world = estimated_model(ValueInputs.of(truth.model))
     episodes = Episodes(np.full((1, TRIALS, DIM), 10.0), np.arange(TRIALS)[None], 1)
-    return float(returns(Task.of(truth), planner, parameters, world, episodes).mean())
+    return float(returns(RolloutTask.of(truth), planner, parameters, world, episodes).mean())
 
 
 def table(records: Sequence[CautionValues]) -> str:

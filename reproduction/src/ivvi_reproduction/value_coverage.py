@@ -21,11 +21,11 @@ from ivvi.actions import Actions
 from ivvi.errors import IvviWarning
 from ivvi.evaluation.interval_estimate import INTERVALS, IntervalEstimate, gains_of
 from ivvi.evaluation.model_draws import estimated_model, repeated
-from ivvi.evaluation.rollout import Episodes, Task, returns
+from ivvi.evaluation.rollout import Episodes, RolloutTask, returns
 from ivvi.evaluation.rollout_design import RolloutDesign
-from ivvi.evaluation.source import Source
 from ivvi.evaluation.stacked_policies import BehaviourActor, Planned
 from ivvi.evaluation.value_estimator import ValueEstimator
+from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.features.design import build_design
 from ivvi.fitting import Fit, estimate
 from ivvi.planning import MPC, Problem
@@ -138,9 +138,9 @@ class SimulatedProblem:
         size = 100
         model, start = self.truth.model, self.problem.model.starts[0]
         numbers = np.arange(TRUE_EPISODES).reshape(size, -1)
-        world = repeated(estimated_model(Source.of(model)), size)
+        world = repeated(estimated_model(ValueInputs.of(model)), size)
         first = np.broadcast_to(start, (*numbers.shape, len(start)))
-        task = Task.of(self.truth)
+        task = RolloutTask.of(self.truth)
         return float(returns(task, self.planner, W, world, Episodes(first, numbers, 1)).mean())
 
 
@@ -181,7 +181,7 @@ def _fit(log: Any, features: tuple[Any, Any]) -> Fit:
 def _amounts(
     setup: SimulatedProblem, fit: Fit, method: str, seed: int
 ) -> dict[str, IntervalEstimate]:
-    source = Source.of(fit)
+    source = ValueInputs.of(fit)
     problem = replace(setup.problem, model=fit.model)
     rollouts = replace(RolloutDesign.of(problem, None, DRAWS, seed), count=COUNT, chunks=1)
     estimator = ValueEstimator(source, problem, rollouts, method, DRAWS, LEVEL, seed)

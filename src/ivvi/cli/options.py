@@ -18,7 +18,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from ivvi.cli.own_inputs import check_inputs_are_kept
+from ivvi.cli.overwrite_guard import check_inputs_are_kept
 from ivvi.cli.terminal import peak_memory, steps_shown
 from ivvi.errors import InputError, check_seed
 from ivvi.words import FEATURES, STANDARD_ERRORS, listed

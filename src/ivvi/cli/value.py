@@ -96,7 +96,7 @@ def value(  # noqa: PLR0913
 ) -> None:
     """Estimate what a policy earns, and what it gains over others, with intervals."""
     from ivvi.evaluation import value as value_policy
-    from ivvi.evaluation.source import Source
+    from ivvi.evaluation.value_inputs import ValueInputs
     from ivvi.evaluation.value_policy import FIRST_DRAWS, default_rivals
     from ivvi.fitting import load_fit
     from ivvi.fitting.saved_moments import open_like
@@ -104,7 +104,7 @@ def value(  # noqa: PLR0913
     check_json_target(json, force=force)
     fit = of_unit(load_fit(model, trust=trusted(trust)), unit)
     valued = _policy(policy, trusted(trust))
-    source = Source.of(fit)
+    source = ValueInputs.of(fit)
     words = default_rivals(source) if against is None else against.split(",")
     named = [word for word in words if word]
     names = folder_names(named, ("policy",))

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ivvi.diagnostics.distributions import f_tail
+from ivvi.diagnostics.tails_and_quantiles import f_tail
 from ivvi.features.design import Floats
 from ivvi.logs import Batch, Roles
 

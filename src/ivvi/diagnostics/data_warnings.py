@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ivvi.categories import levels_alike, levels_unknown
 from ivvi.diagnostics.category_codes import category_codes
-from ivvi.diagnostics.leaks import leaks
+from ivvi.diagnostics.leakage import leaks
 from ivvi.diagnostics.lost_rows import lost_rows
 from ivvi.errors import InputError
 from ivvi.logs import Batch, Counts, Log, Roles

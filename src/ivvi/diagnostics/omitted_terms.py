@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ivvi.diagnostics.distributions import chi2_tail
 from ivvi.diagnostics.product_terms import Term, Terms, cut, product_terms
+from ivvi.diagnostics.tails_and_quantiles import chi2_tail
 from ivvi.diagnostics.verdict import p_words
 from ivvi.estimators import Estimate
 from ivvi.features.design import Floats

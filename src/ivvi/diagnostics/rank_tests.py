@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.diagnostics.distributions import noncentral_quantile, noncentral_tail
 from ivvi.diagnostics.first_stage import partial_out
 from ivvi.diagnostics.statistic import SINGULAR, SingularError, Statistic, quadratic
+from ivvi.diagnostics.tails_and_quantiles import noncentral_quantile, noncentral_tail
 from ivvi.estimators.covariance.scores import Scored
 from ivvi.features.design import Floats
 from ivvi.moments import Moments

@@ -18,7 +18,7 @@ from datetime import date
 import numpy as np
 
 from ivvi.diagnostics.data_warnings import as_dates
-from ivvi.diagnostics.distributions import chi2_tail
+from ivvi.diagnostics.tails_and_quantiles import chi2_tail
 from ivvi.errors import InputError
 from ivvi.estimators import Estimate
 from ivvi.estimators.covariance.influence import Influence

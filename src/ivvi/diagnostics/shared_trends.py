@@ -20,9 +20,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ivvi.diagnostics.distributions import f_tail
+from ivvi.diagnostics.outcome_timing import FEWEST_CLUSTERS, basis_of, codes_of, left_by, stretches
 from ivvi.diagnostics.row_influence import FirstRows
-from ivvi.diagnostics.timing import FEWEST_CLUSTERS, basis_of, codes_of, left_by, stretches
+from ivvi.diagnostics.tails_and_quantiles import f_tail
 from ivvi.estimators import Estimate
 from ivvi.features.design import Floats
 from ivvi.logs import Batch

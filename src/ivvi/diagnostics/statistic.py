@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ivvi._io.result import Result
-from ivvi.diagnostics.distributions import chi2_tail, f_tail
+from ivvi.diagnostics.tails_and_quantiles import chi2_tail, f_tail
 from ivvi.errors import DataError
 from ivvi.features.design import Floats
 

@@ -13,7 +13,7 @@ import numpy as np
 from ivvi._io.result import Records, TableResult
 from ivvi.actions import Actions
 from ivvi.evaluation.model_draws import draw
-from ivvi.evaluation.source import Source
+from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.evaluation.value_policy import planner_of
 from ivvi.features.blocks import Array
 from ivvi.planning import MPC, Problem
@@ -130,7 +130,7 @@ def stability(
     progress
         Called with the number of further plans that were made.
     """
-    source = Source.of(model)
+    source = ValueInputs.of(model)
     x = np.atleast_2d(np.asarray(states, dtype=np.float64))
     actions = policy.decide(x, step)
     planner = planner_of(policy)

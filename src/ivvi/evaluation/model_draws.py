@@ -30,7 +30,7 @@ from ivvi.estimators import Exact
 from ivvi.estimators.covariance.resolved_errors import FEWEST_WILD
 from ivvi.estimators.whitening import whiten
 from ivvi.evaluation.noise_shape import NoiseShape, resampled_shapes
-from ivvi.evaluation.source import Source
+from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.moments import EpisodeMoments, Moments
 from ivvi.planning.behaviour_policy import RAW, BehaviourPolicy, coefficients
 from ivvi.weak_iv.wild_bootstrap import WEBB
@@ -77,7 +77,7 @@ class ModelDraws(NamedTuple):
         return ModelDraws(**arrays, law=law, shape=shape)
 
 
-def estimated_model(source: Source) -> ModelDraws:
+def estimated_model(source: ValueInputs) -> ModelDraws:
     """Return the estimate itself as a stack of one."""
     model, behaviour = source.model, source.behaviour
     action_weights, instrument_weights = (
@@ -92,7 +92,7 @@ def estimated_model(source: Source) -> ModelDraws:
 
 
 def draw(
-    source: Source, method: str, count: int, rng: np.random.Generator
+    source: ValueInputs, method: str, count: int, rng: np.random.Generator
 ) -> tuple[ModelDraws, np.ndarray | None]:
     """Draw models; returns the weights of episodes too, (draws, E), where they were resampled."""
     chosen, weights = drawing_method(source, method), None
@@ -106,7 +106,7 @@ def draw(
     return models, weights
 
 
-def drawing_method(source: Source, method: str) -> str:
+def drawing_method(source: ValueInputs, method: str) -> str:
     """Return how models are drawn: ``auto`` is a bootstrap where there are episodes."""
     if method not in DRAW_METHODS:
         raise InputError(f"unknown method {method!r} of drawing models{hint(method, DRAW_METHODS)}")
@@ -117,7 +117,7 @@ def drawing_method(source: Source, method: str) -> str:
     return "wild" if source.wild else "bootstrap"
 
 
-def asymptotic(source: Source, count: int, rng: np.random.Generator) -> ModelDraws:
+def asymptotic(source: ValueInputs, count: int, rng: np.random.Generator) -> ModelDraws:
     """Draw W from N(W, W_cov), or Student's law with the fit's freedom, and the rest given W."""
     model, moments, behaviour = source.model, source.moments, source.behaviour
     dW = model.weights.draw_deviations(count, rng)
@@ -138,7 +138,7 @@ def asymptotic(source: Source, count: int, rng: np.random.Generator) -> ModelDra
 
 
 def bootstrap(
-    source: Source, count: int, rng: np.random.Generator
+    source: ValueInputs, count: int, rng: np.random.Generator
 ) -> tuple[ModelDraws, np.ndarray | None]:
     """Estimate again with episodes counted at random; returns the weights too, (draws, E).
 
@@ -187,7 +187,7 @@ def episode_counts(groups: int, freedom: float, count: int, rng: np.random.Gener
     return drawn
 
 
-def wild(source: Source, count: int, rng: np.random.Generator) -> ModelDraws:
+def wild(source: ValueInputs, count: int, rng: np.random.Generator) -> ModelDraws:
     """Move all estimates along what each cluster does to them, by Webb's numbers."""
     out = left_out(len(_groups(source)), rng)
     weights = wild_weights(len(out), count, rng)
@@ -278,7 +278,7 @@ def student_variance(groups: int, freedom: float = np.inf) -> float:
     return groups / (groups - 1) * freedom / (freedom - 2)
 
 
-def _groups(source: Source) -> EpisodeMoments:
+def _groups(source: ValueInputs) -> EpisodeMoments:
     """Return the moments of the groups that are independent in the fit's errors."""
     if source.moments is None or source.moments.episodes is None:
         raise InputError(
@@ -293,7 +293,7 @@ def _groups(source: Source) -> EpisodeMoments:
     return source.moments.episodes
 
 
-def _estimates(source: Source, weights: np.ndarray) -> tuple[np.ndarray, ...]:
+def _estimates(source: ValueInputs, weights: np.ndarray) -> tuple[np.ndarray, ...]:
     """Return W, the noise and the behaviour policy, each (draws, ...), by weights of groups."""
     model, moments, behaviour = source.model, source.moments, source.behaviour
     if moments is None:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special
 
-from ivvi.diagnostics.distributions import chi2_tail
+from ivvi.diagnostics.tails_and_quantiles import chi2_tail
 from ivvi.dynamics.model import Dynamics
 from ivvi.features.blocks import Array
 

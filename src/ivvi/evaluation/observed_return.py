@@ -11,7 +11,7 @@ from ivvi._io.result import Result
 from ivvi.dynamics.termination import all_ends
 from ivvi.estimators import LeastSquares
 from ivvi.evaluation.interval_estimate import IntervalEstimate, interval_text
-from ivvi.evaluation.source import Source
+from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.features.blocks import Power
 from ivvi.logs import Log
 from ivvi.logs.batch import Batch
@@ -132,7 +132,7 @@ def _ends(problem: Problem, batch: Batch) -> np.ndarray:
     return np.asarray(all_ends(ended, np.asarray(problem.terminal(x_next))))
 
 
-def from_moments(source: Source, problem: Problem) -> float | None:
+def from_moments(source: ValueInputs, problem: Problem) -> float | None:
     """Compute the same from moments, where possible: quadratic, linear and learned rewards.
 
     None where they do not, or where the log's episodes are not as long as the horizon.
@@ -160,7 +160,11 @@ def from_moments(source: Source, problem: Problem) -> float | None:
 
 
 def gap_of(
-    source: Source, own: IntervalEstimate, observed: float, confounded: np.ndarray | None, seed: int
+    source: ValueInputs,
+    own: IntervalEstimate,
+    observed: float,
+    confounded: np.ndarray | None,
+    seed: int,
 ) -> Gap:
     """Return the gap between what the log shows and what its policy is worth.
 

@@ -32,7 +32,7 @@ from ivvi.rewards import Learned
 
 
 @dataclass(frozen=True, repr=False)
-class Task(Compact):
+class RolloutTask(Compact):
     """What is simulated, but for the weights: everything that a compiled loop depends on."""
 
     phi: FeatureMap
@@ -45,7 +45,7 @@ class Task(Compact):
     end_amounts: tuple[float, ...] | Array = ()
 
     @classmethod
-    def of(cls, problem: Problem) -> Task:
+    def of(cls, problem: Problem) -> RolloutTask:
         """Take the weights out of a problem; a learned reward is the last output."""
         reward = problem.reward
         return cls(
@@ -95,7 +95,7 @@ class Episodes(Compact):
 
 
 def returns(
-    task: Task, actor: Any, parameters: Any, models: ModelDraws, episodes: Episodes
+    task: RolloutTask, actor: Any, parameters: Any, models: ModelDraws, episodes: Episodes
 ) -> np.ndarray:
     """Return sum_h discount^h r_h of each episode in each model, (draws, n).
 
@@ -109,7 +109,7 @@ def returns(
 
 
 def paths(
-    task: Task, actor: Any, parameters: Any, models: ModelDraws, episodes: Episodes
+    task: RolloutTask, actor: Any, parameters: Any, models: ModelDraws, episodes: Episodes
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return states (H, draws n, d_x) and actions (H, draws n, d_a) of all steps."""
     with jax.enable_x64(True):
@@ -124,7 +124,12 @@ def paths(
 
 
 def ended_by_step(
-    task: Task, kinds: int, actor: Any, parameters: Any, models: ModelDraws, episodes: Episodes
+    task: RolloutTask,
+    kinds: int,
+    actor: Any,
+    parameters: Any,
+    models: ModelDraws,
+    episodes: Episodes,
 ) -> np.ndarray:
     """Return the share of episodes that each step ends in each of so many ways, (draws, kinds, H).
 
@@ -145,7 +150,7 @@ def ended_by_step(
 
 
 def in_chunks(
-    task: Task,
+    task: RolloutTask,
     actor: Any,
     parameters: Any,
     models: ModelDraws,
@@ -168,7 +173,7 @@ def in_chunks(
 
 
 @lru_cache(maxsize=32)
-def _compiled(task: Task, actor: Any) -> Callable[..., Array]:
+def _compiled(task: RolloutTask, actor: Any) -> Callable[..., Array]:
     if not isinstance(actor, Planned):
         return jax.jit(partial(_run, task, actor))  # type: ignore[no-any-return]
 
@@ -189,7 +194,7 @@ def _compiled(task: Task, actor: Any) -> Callable[..., Array]:
 
 
 @lru_cache(maxsize=32)
-def _compiled_ends(task: Task, actor: Any, kinds: int) -> Callable[..., Array]:
+def _compiled_ends(task: RolloutTask, actor: Any, kinds: int) -> Callable[..., Array]:
     """Compile what `ended_by_step` simulates: shares of the steps, (kinds, H, draws)."""
 
     def of_kind(amounts: Array, *arguments: Any) -> Array:
@@ -203,7 +208,7 @@ def _compiled_ends(task: Task, actor: Any, kinds: int) -> Callable[..., Array]:
 
 
 @lru_cache(maxsize=32)
-def _compiled_paths(task: Task, actor: Any) -> Callable[..., Any]:
+def _compiled_paths(task: RolloutTask, actor: Any) -> Callable[..., Any]:
     """Compile what `paths` simulates: states and actions by step, (H, draws, n, ..)."""
     return jax.jit(lambda *given: _episodes(task, actor, *given, keep=True)[2][0])  # type: ignore[no-any-return]
 
@@ -213,14 +218,14 @@ def _nothing(x: Array, a: Array, x_next: Array, h: Array) -> Array:
 
 
 def _run(
-    task: Task, actor: Actor, models: ModelDraws, parameters: Any, starts: Array, keys: Array
+    task: RolloutTask, actor: Actor, models: ModelDraws, parameters: Any, starts: Array, keys: Array
 ) -> Array:
     """Whole episodes: returns (draws, n)."""
     return _episodes(task, actor, models, parameters, starts, keys)[1]
 
 
 def _episodes(
-    task: Task,
+    task: RolloutTask,
     actor: Actor,
     models: ModelDraws,
     parameters: Any,
@@ -243,14 +248,16 @@ def _episodes(
     return run_episodes(act, step, starts, memory, task.horizon, **settings)
 
 
-def _called(task: Task, policy: Any, models: ModelDraws, x: Array, keys: Array) -> np.ndarray:
+def _called(
+    task: RolloutTask, policy: Any, models: ModelDraws, x: Array, keys: Array
+) -> np.ndarray:
     """Call a function of NumPy states once for each step; returns (draws, n)."""
     paid = _steps_called(task, policy, models, x, keys)
     return np.asarray(sum(task.discount**h * r for h, (_, _, r) in enumerate(paid)))
 
 
 def _steps_called(
-    task: Task, policy: Any, models: ModelDraws, x: Array, keys: Array
+    task: RolloutTask, policy: Any, models: ModelDraws, x: Array, keys: Array
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield states (draws, n, d_x) and actions of each step, and what it pays, (draws, n)."""
     step, alive = _compiled_step(task), jnp.ones(x.shape[:2])
@@ -268,7 +275,7 @@ def _steps_called(
 
 
 @lru_cache(maxsize=32)
-def _compiled_step(task: Task) -> Callable[..., Any]:
+def _compiled_step(task: RolloutTask) -> Callable[..., Any]:
     def step(models: ModelDraws, x: Array, a: Array, keys: Array, h: Array, alive: Array) -> Any:
         noise = _noise(_at(keys, h), x.shape)
         return take_step(x, alive, *task.step(models, x, a, noise, h))

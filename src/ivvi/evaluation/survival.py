@@ -18,7 +18,7 @@ import numpy as np
 
 from ivvi._io.result import Compact
 from ivvi.evaluation.model_draws import ModelDraws, estimated_model, repeated
-from ivvi.evaluation.rollout import Task, ended_by_step
+from ivvi.evaluation.rollout import RolloutTask, ended_by_step
 from ivvi.evaluation.stacked_policies import Acting
 from ivvi.evaluation.value_estimator import ValueEstimator
 
@@ -81,7 +81,7 @@ def _shares_ended(
     In the estimated model, (kinds, H + 1), and in the drawn ones, (draws, kinds, H + 1).
     """
     design, models = estimator.rollouts, estimator.models
-    task = Task.of(estimator.problem)
+    task = RolloutTask.of(estimator.problem)
     one = repeated(estimated_model(estimator.source), design.size)
     parts = [ended_by_step(task, kinds, *acting, one, some) for some in design.episodes()]
     point = np.mean([part.mean(axis=0) for part in parts], axis=0)

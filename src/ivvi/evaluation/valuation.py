@@ -66,7 +66,7 @@ class Valuation(TableResult):
     notes
         What else to know.
     warnings
-        Where the policy's episodes leave what the log shows (`ivvi.dynamics.log_range`).
+        Where the policy's episodes leave what the log shows (`ivvi.dynamics.range_warnings`).
     survival
         Share of episodes that go on after 0, 1, ... steps under the policy and its first rival,
         with bands (`ivvi.evaluation.survival`); empty where no episode ends.

@@ -11,10 +11,10 @@ import numpy as np
 
 from ivvi.evaluation.interval_estimate import IntervalEstimate
 from ivvi.evaluation.model_draws import ModelDraws, draw, estimated_model, repeated
-from ivvi.evaluation.rollout import Episodes, Task, in_chunks, paths, returns
+from ivvi.evaluation.rollout import Episodes, RolloutTask, in_chunks, paths, returns
 from ivvi.evaluation.rollout_design import RolloutDesign
-from ivvi.evaluation.source import Source
 from ivvi.evaluation.stacked_policies import Acting, Fixed, Planned
+from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.planning import MPC, Problem
 
 
@@ -25,7 +25,7 @@ class ValueEstimator:
     Estimators of another `stage` draw other models.
     """
 
-    source: Source
+    source: ValueInputs
     problem: Problem
     rollouts: RolloutDesign
     method: str = "auto"
@@ -72,8 +72,8 @@ class ValueEstimator:
         return amounts
 
     @cached_property
-    def _task(self) -> Task:
-        return Task.of(self.problem)
+    def _task(self) -> RolloutTask:
+        return RolloutTask.of(self.problem)
 
     def in_estimate(self, actor: Any, parameters: Any) -> np.ndarray:
         """Return the returns of many episodes in the estimated world, (N,)."""

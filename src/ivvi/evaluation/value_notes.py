@@ -7,19 +7,19 @@ import numpy as np
 from ivvi.categories import raw_columns
 from ivvi.dynamics.model import Dynamics
 from ivvi.evaluation.observed_return import SAME_LENGTH
-from ivvi.evaluation.source import Source
+from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.planning import Problem
 from ivvi.rewards import SeenReward
 
 
-def as_long(source: Source, problem: Problem) -> bool:
+def as_long(source: ValueInputs, problem: Problem) -> bool:
     """Tell whether what the log shows of an episode is about as long as the horizon, or ends."""
     length = source.length
     return length is None or problem.can_end or length >= (1 - SAME_LENGTH) * problem.horizon
 
 
 def horizon_notes(
-    source: Source, problem: Problem, observed: float | None, *, chosen: bool
+    source: ValueInputs, problem: Problem, observed: float | None, *, chosen: bool
 ) -> tuple[str, ...]:
     """Say where the horizon comes from, and that the log's own return is of fewer steps."""
     notes = []
@@ -35,7 +35,7 @@ def horizon_notes(
 
 
 def value_notes(
-    source: Source, problem: Problem, observed: float | None, method: str
+    source: ValueInputs, problem: Problem, observed: float | None, method: str
 ) -> tuple[str, ...]:
     """Say how the intervals were made, and what they rest on."""
     notes = list(problem.doubts)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ivvi.actions import Actions
-from ivvi.diagnostics.distributions import check_level
+from ivvi.diagnostics.tails_and_quantiles import check_level
 from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError, IvviWarning, PlanningWarning, hint
 from ivvi.estimators import StandardErrors
@@ -18,11 +18,11 @@ from ivvi.evaluation.interval_estimate import IntervalEstimate, gains_of
 from ivvi.evaluation.model_draws import drawing_method
 from ivvi.evaluation.observed_return import Gap, from_log, from_moments, gap_of
 from ivvi.evaluation.rollout_design import RolloutDesign
-from ivvi.evaluation.source import Source
 from ivvi.evaluation.stacked_policies import Acting, BehaviourActor, Fixed, OneAction
 from ivvi.evaluation.survival import end_curves
 from ivvi.evaluation.valuation import Valuation
 from ivvi.evaluation.value_estimator import ValueEstimator
+from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.evaluation.value_notes import as_long, horizon_notes, value_notes
 from ivvi.fitting import estimate
 from ivvi.logs import Log
@@ -121,7 +121,7 @@ def value(  # noqa: PLR0913
     True
     """
     policy = as_policy(policy)
-    source = Source.of(model)
+    source = ValueInputs.of(model)
     if cluster:
         source = clustered_by(source, cluster, log)
     settings: dict[str, Any] = {"horizon": horizon, "discount": discount, "terminal": terminal}
@@ -222,7 +222,9 @@ def _too_few(values: dict[str, IntervalEstimate]) -> tuple[str, ...]:
     return (text,)
 
 
-def clustered_by(source: Source, cluster: str | tuple[str, ...], log: Log | None) -> Source:
+def clustered_by(
+    source: ValueInputs, cluster: str | tuple[str, ...], log: Log | None
+) -> ValueInputs:
     """Return the source with errors clustered by other columns, read from its log."""
     requested, moments = StandardErrors(cluster=cluster), source.moments
     rows = log is not None and moments is not None
@@ -230,7 +232,7 @@ def clustered_by(source: Source, cluster: str | tuple[str, ...], log: Log | None
         return source
     phi, psi = moments.design.phi, moments.design.psi
     again = estimate(log, phi, psi, method=source.method, se=requested, episodes=True)
-    return Source.of(again)
+    return ValueInputs.of(again)
 
 
 def by_name(against: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
@@ -238,7 +240,7 @@ def by_name(against: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
     return dict(against) if isinstance(against, Mapping) else {word: word for word in against}
 
 
-def default_rivals(source: Source) -> tuple[str, ...]:
+def default_rivals(source: ValueInputs) -> tuple[str, ...]:
     """Return the default rivals; zero only where it lies in the range of the log's actions.
 
     Least squares is one where its dynamics are known.
@@ -249,7 +251,7 @@ def default_rivals(source: Source) -> tuple[str, ...]:
     return ("behaviour", *(("zero",) if inside else ("lowest", "highest")), *least_squares)
 
 
-def acting(who: Any, source: Source, problem: Problem, planner: Any) -> Acting:
+def acting(who: Any, source: ValueInputs, problem: Problem, planner: Any) -> Acting:
     """Return the actor and its parameters for a policy in any of its forms."""
     width = len(problem.model.action)
     if isinstance(who, str):
@@ -271,7 +273,7 @@ def acting(who: Any, source: Source, problem: Problem, planner: Any) -> Acting:
     return OneAction(), action
 
 
-def _acting_by_word(who: str, source: Source, problem: Problem, planner: Any) -> Acting:
+def _acting_by_word(who: str, source: ValueInputs, problem: Problem, planner: Any) -> Acting:
     if who == "zero":
         return OneAction(), np.zeros(len(problem.model.action))
     if who in ("lowest", "highest"):
@@ -292,7 +294,7 @@ def _acting_by_word(who: str, source: Source, problem: Problem, planner: Any) ->
     raise InputError(f"unknown policy {who!r}{hint(who, RIVALS)}")
 
 
-def _least_squares(source: Source, problem: Problem, planner: Any) -> Policy:
+def _least_squares(source: ValueInputs, problem: Problem, planner: Any) -> Policy:
     """Plan in the confounded dynamics as the policy was planned."""
     model = source.baseline
     reward = Learned(model) if isinstance(problem.reward, Learned) else problem.reward
@@ -321,7 +323,7 @@ def planner_of(policy: Any) -> Any:
 
 def problem_of(
     policy: Any,
-    source: Source,
+    source: ValueInputs,
     reward: Any,
     actions: Any,
     overrides: Mapping[str, Any],

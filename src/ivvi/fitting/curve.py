@@ -22,7 +22,7 @@ import numpy as np
 
 from ivvi._io.plotting import check_figure, finished, new_figure
 from ivvi._io.result import Records, TableResult
-from ivvi.diagnostics.distributions import check_level
+from ivvi.diagnostics.tails_and_quantiles import check_level
 from ivvi.errors import InputError, nearest
 from ivvi.estimators.covariance.score_rows import Score
 from ivvi.estimators.covariance.scores import episode_scores

@@ -12,7 +12,7 @@ from typing import Any
 from ivvi._io.checkpoint import Checkpoint
 from ivvi.diagnostics import Diagnostics
 from ivvi.diagnostics import diagnose as diagnose_moments
-from ivvi.diagnostics.context_memory import remembered_contexts
+from ivvi.diagnostics.context_autocorrelation import remembered_contexts
 from ivvi.diagnostics.data_warnings import data_warnings
 from ivvi.errors import InputError, IvviWarning
 from ivvi.estimators import Method, StandardErrors
@@ -92,8 +92,8 @@ def estimate(  # noqa: PLR0913
     controls, learner, folds
         Columns that may act in any way: what a learner predicts of all other columns from them
         is taken out first, in so many folds of whole clusters (`docs/panels.md`). The learner is
-        ``auto`` (the default, of `ivvi.fitting.learners`), ``lasso``, ``forest``, ``module:object``
-        or a scikit-learn regressor.
+        ``auto`` (the default, of `ivvi.fitting.nuisance_learners`), ``lasso``, ``forest``,
+        ``module:object`` or a scikit-learn regressor.
     seed
         Seed of random features, and of folds.
     progress

@@ -11,9 +11,9 @@ import numpy as np
 
 from ivvi._io.result import Compact, Records
 from ivvi.diagnostics import Diagnostics
-from ivvi.diagnostics.distributions import two_sided
 from ivvi.diagnostics.reduced_form import ReducedForm
 from ivvi.diagnostics.result import diagnostics_table, format_number
+from ivvi.diagnostics.tails_and_quantiles import two_sided
 from ivvi.estimators import Estimate
 from ivvi.estimators.covariance.resolved_errors import Resolved
 from ivvi.estimators.covariance.scores import Scored

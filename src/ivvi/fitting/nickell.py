@@ -36,7 +36,7 @@ from ivvi.estimators.estimate import with_weights
 from ivvi.estimators.whitening import whiten
 from ivvi.features.design import Design, Floats, build_design
 from ivvi.fitting.absorbing import AbsorbedTable
-from ivvi.fitting.own_lags import OwnLags, own_lags
+from ivvi.fitting.lagged_states import OwnLags, own_lags
 from ivvi.logs import Log
 from ivvi.logs.column_patterns import Columns
 from ivvi.moments import Moments, compute_moments

@@ -100,7 +100,7 @@ class OpenEpisodes:
         return cls(roles, dict(zip(name, zip(number, step, strict=True), strict=True)), rows)
 
 
-class Delivery:
+class OpenBatch:
     """The transitions of a delivery, those whose first half has waited before the others.
 
     Iterate it once; then `counts` are those of the delivery, with the episodes that are new, and

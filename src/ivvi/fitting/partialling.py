@@ -23,7 +23,7 @@ from ivvi.errors import DataError, InputError
 from ivvi.features.blocks import Power
 from ivvi.features.design import Floats
 from ivvi.features.feature_map import FeatureMap
-from ivvi.fitting.learners import called, cross_fitted, learners_of
+from ivvi.fitting.nuisance_learners import called, cross_fitted, learners_of
 from ivvi.logs import Batch, Counts, Log, Roles, concatenate
 from ivvi.logs.arrow import as_arrow
 from ivvi.logs.column_patterns import Columns, match_columns

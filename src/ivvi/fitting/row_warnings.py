@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from ivvi.diagnostics.data_warnings import cut_off, data_warnings
 from ivvi.diagnostics.omitted_terms import omitted_terms
+from ivvi.diagnostics.outcome_timing import explained_in_own_row, row_times
 from ivvi.diagnostics.prediction_checks import leaves_range, predicts_worse
 from ivvi.diagnostics.row_influence import FirstRows, alike_within, deciding_row
 from ivvi.diagnostics.shared_trends import Change, changed_by_column, changed_by_step
-from ivvi.diagnostics.timing import explained_in_own_row, row_times
 from ivvi.estimators import Estimate, Method
 from ivvi.estimators.covariance.resolved_errors import Resolved
 from ivvi.fitting.differences import DifferencedTable
-from ivvi.fitting.own_lags import in_order, own_lags
+from ivvi.fitting.lagged_states import in_order, own_lags
 from ivvi.fitting.saved_moments import Shard
 from ivvi.logs import Batch, Log, Roles
 from ivvi.logs.instrument_groups import ROWS_PER_GROUP

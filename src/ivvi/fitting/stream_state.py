@@ -13,7 +13,7 @@ from ivvi.estimators import Method
 from ivvi.estimators.sgda.online import Online
 from ivvi.estimators.sgda.sgda import SGDA
 from ivvi.features.design import Design, Floats
-from ivvi.fitting.open_episodes import Delivery, OpenEpisodes
+from ivvi.fitting.open_episodes import OpenBatch, OpenEpisodes
 from ivvi.fitting.saved_moments import Shard, check_same, design_facts, restore_design
 from ivvi.logs import Batch, Counts, Log, Position, Roles
 from ivvi.logs.data_checks import CopyWatch
@@ -97,7 +97,7 @@ class StreamState:
         design = self.design
         check_same(design, Design.build(design.phi, design.psi, log.roles), log.label)
         if self.roles.episode is not None and self.roles.step is not None:
-            self._add_delivery(Delivery(self.open, log, self.position.counts.episodes))
+            self._add_delivery(OpenBatch(self.open, log, self.position.counts.episodes))
             return
         start = replace(self.position, counts=replace(self.position.counts, rows=0))
         walk = log.batches(episodes=by_episode or self.roles.episode is not None, start=start)
@@ -106,7 +106,7 @@ class StreamState:
         self.rows += walk.counts.rows
         self.position = walk.position
 
-    def _add_delivery(self, delivery: Delivery) -> None:
+    def _add_delivery(self, delivery: OpenBatch) -> None:
         """Add the rows of a log whose episodes may have begun in earlier ones."""
         watch = CopyWatch(self.roles, self.position.alike)
         for batch in delivery:

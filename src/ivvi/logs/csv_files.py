@@ -25,7 +25,7 @@ import pyarrow.csv
 
 from ivvi.errors import ColumnError, FileError
 from ivvi.logs.arrow import as_numpy, check_same_names, first_line, is_number
-from ivvi.logs.thousands import has_thousands, may_be_thousands
+from ivvi.logs.thousands_separators import has_thousands, may_be_thousands
 
 EXACT = 2.0**53
 """Whole numbers from here on are not told apart as floating numbers."""

@@ -23,7 +23,7 @@ from ivvi.categories import CodedColumn, CodedColumns, is_missing, level_text
 from ivvi.errors import ColumnError
 from ivvi.logs.arrow import as_arrow, as_numpy, is_number, plain_type
 from ivvi.logs.table import ArrowTable, BatchSource, TableView
-from ivvi.logs.thousands import has_thousands, without_dots
+from ivvi.logs.thousands_separators import has_thousands, without_dots
 
 MOST_LEVELS = 100
 """Most levels of a category that become columns; more are refused."""

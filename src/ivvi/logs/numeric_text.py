@@ -22,7 +22,7 @@ from ivvi.logs.csv_files import CsvTable
 from ivvi.logs.encoding import first_row, is_text
 from ivvi.logs.missing_codes import has_codes
 from ivvi.logs.table import ArrowTable, BatchSource, TableView
-from ivvi.logs.thousands import has_thousands, without_dots
+from ivvi.logs.thousands_separators import has_thousands, without_dots
 
 WHOLE = r"^\s*-?[0-9]{1,15}\s*$"
 NUMBER = r"^\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*$"

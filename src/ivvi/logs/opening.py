@@ -17,10 +17,9 @@ from ivvi.logs.column_conventions import SETTINGS, with_conventions, with_new_na
 from ivvi.logs.column_patterns import Columns, match_columns
 from ivvi.logs.csv_files import CsvTable, with_late_types
 from ivvi.logs.derived_columns import LOO, Windowed, windowed
-from ivvi.logs.empty_ends import with_empty_ends
 from ivvi.logs.encoding import without_indicators
 from ivvi.logs.formula import parse_formula
-from ivvi.logs.id_notes import id_notes, ids_in_files
+from ivvi.logs.id_checks import id_notes, ids_in_files
 from ivvi.logs.instrument_groups import own_rows_left_in, set_by
 from ivvi.logs.leave_out import left_out, original
 from ivvi.logs.log import Log
@@ -32,6 +31,7 @@ from ivvi.logs.readers import open_table
 from ivvi.logs.row_filter import RowFilter
 from ivvi.logs.schema import Roles, Schema
 from ivvi.logs.table import PASSES, BatchSource, filtered, flagged, with_joined, with_names
+from ivvi.logs.terminal_columns import with_empty_ends
 from ivvi.logs.times import DT
 
 NUMERIC_ROLES = (

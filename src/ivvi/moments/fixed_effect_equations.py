@@ -37,7 +37,7 @@ SINGULAR = 1e-11
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Reduced(Compact):
+class ReducedEquations(Compact):
     """The equations of the other columns.
 
     Attributes
@@ -63,7 +63,7 @@ class Reduced(Compact):
         weight: Sequence[Floats],
         largest: int,
         others: Sequence[int],
-    ) -> Reduced:
+    ) -> ReducedEquations:
         """Make the equations from the groups (n,) of the rows in each column."""
         from scipy import sparse
 

@@ -22,7 +22,7 @@ import numpy as np
 from ivvi._io.result import Compact
 from ivvi.errors import DataError
 from ivvi.features.design import Floats
-from ivvi.moments.fixed_effect_equations import Reduced
+from ivvi.moments.fixed_effect_equations import ReducedEquations
 from ivvi.moments.welford import Ints
 
 NOTHING_LEFT = 1e-12
@@ -296,7 +296,7 @@ def solve_effects(
         return [np.ascontiguousarray((sums[0] * inverse[0]).T)], None
     largest = int(np.argmax([len(w) for w in weight]))
     others = [j for j in range(len(codes)) if j != largest]
-    system = Reduced.of(codes, weights, weight, largest, others)
+    system = ReducedEquations.of(codes, weights, weight, largest, others)
     right = np.vstack([sums[j].T for j in others])
     scaled = inverse[largest][:, None] * sums[largest].T
     right = right - system.across.T @ scaled

@@ -64,7 +64,7 @@ class Auto:
 
     def compare(self, problem: Problem, *, seed: int = 0) -> tuple[Rule, Comparison]:
         """Return the rule that earns most, and the table it was chosen from."""
-        contest = Contest(problem, Trials.of(problem, seed))
+        contest = PlannerComparison(problem, Trials.of(problem, seed))
         contest.enter_rivals(seed)
         ends = time.process_time() + self.budget
         for name, planner in _planners(problem, contest):
@@ -76,7 +76,7 @@ class Auto:
 
 
 @dataclass(eq=False, repr=False)
-class Contest(Compact):
+class PlannerComparison(Compact):
     """Rules with their returns in the same episodes; the first entered are preferred."""
 
     problem: Problem
@@ -194,7 +194,7 @@ def _preference(name: str) -> int:
     return EXACTNESS.index(word) if word in EXACTNESS else len(EXACTNESS)
 
 
-def _planners(problem: Problem, contest: Contest) -> Iterator[tuple[str, Planner]]:
+def _planners(problem: Problem, contest: PlannerComparison) -> Iterator[tuple[str, Planner]]:
     """Name the planners that fit, cheap and exact ones first; later ones see earlier results."""
     d, actions, quadratic = len(problem.model.state), problem.actions, is_quadratic(problem)
     in_box = not actions.discrete
@@ -223,7 +223,7 @@ def _planners(problem: Problem, contest: Contest) -> Iterator[tuple[str, Planner
 
 
 def _where_grids_end(
-    problem: Problem, contest: Contest, first: int
+    problem: Problem, contest: PlannerComparison, first: int
 ) -> Iterator[tuple[str, Planner]]:
     """Name what serves more states than a fine grid: longer lookaheads, values where plans lead."""
     if not problem.actions.is_finite:
@@ -233,7 +233,7 @@ def _where_grids_end(
         yield VISITED, visited
 
 
-def _is_resolved(contest: Contest) -> bool:
+def _is_resolved(contest: PlannerComparison) -> bool:
     """Return whether a finer grid earns as much as the coarse one, and no lookahead earns more.
 
     Values that a finer grid leaves as they are come from dynamic programming with the noise: over
@@ -264,7 +264,9 @@ def _visited(trials: Trials, rule: Rule) -> tuple[tuple[float, ...], tuple[float
     return tuple(low - margin), tuple(high + margin)
 
 
-def _longer(contest: Contest, problem: Problem, first: int) -> Iterator[tuple[str, Planner]]:
+def _longer(
+    contest: PlannerComparison, problem: Problem, first: int
+) -> Iterator[tuple[str, Planner]]:
     """Look further ahead with Newton's method while it pays."""
     before = f"mpc, {_steps(first)}"
     for steps in GROWING:

@@ -27,7 +27,7 @@ import numpy as np
 
 from ivvi._io.files import Saved, nest, unnest
 from ivvi._io.result import Compact
-from ivvi.diagnostics.distributions import two_sided
+from ivvi.diagnostics.tails_and_quantiles import two_sided
 from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ivvi.diagnostics.distributions import chi2_tail
+from ivvi.diagnostics.tails_and_quantiles import chi2_tail
 from ivvi.dynamics.model import Dynamics
 
 LEVEL = 0.05

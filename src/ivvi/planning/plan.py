@@ -8,16 +8,16 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from ivvi.dynamics.log_range import action_doubts
 from ivvi.dynamics.model import Dynamics
+from ivvi.dynamics.range_warnings import action_doubts
 from ivvi.dynamics.saved_model import load_model
 from ivvi.errors import InputError, PlanningWarning, hint
 from ivvi.planning import MPC, SPEDE, Auto, Cautious, Planner, Problem, ValueIteration
-from ivvi.planning.auto import Contest
+from ivvi.planning.auto import PlannerComparison
 from ivvi.planning.comparison import Comparison, Trials
 from ivvi.planning.policy import Policy
 from ivvi.planning.problem import Rule
-from ivvi.planning.steps_done import StepProgress, telling
+from ivvi.planning.progress import StepProgress, telling
 
 PLANNERS: dict[str, type[Any]] = {
     "auto": Auto,
@@ -179,7 +179,7 @@ def _planned(
     rule = planner.solve(problem, seed=seed)
     if not compare or not (len(problem.model.starts) or len(problem.model.states)):
         return rule, None
-    contest = Contest(problem, Trials.of(problem, seed, FORCED))
+    contest = PlannerComparison(problem, Trials.of(problem, seed, FORCED))
     contest.enter_rivals(seed)
     contest.enter(rule.kind, rule)
     return rule, contest.compared(rule.kind)

@@ -19,9 +19,9 @@ from ivvi.actions import Actions
 from ivvi.dynamics.encoding import state_rows
 from ivvi.dynamics.extrapolation import FAR
 from ivvi.dynamics.horizon import check_horizon
-from ivvi.dynamics.log_range import choices_as_amounts, simulation_doubts
 from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.next_state_distribution import NoiseLaw, next_state
+from ivvi.dynamics.range_warnings import choices_as_amounts, simulation_doubts
 from ivvi.dynamics.state_update import affine_part
 from ivvi.dynamics.termination import EndReward, all_ends, amounts, end_reward
 from ivvi.errors import InputError, PlanningWarning
@@ -337,7 +337,7 @@ class Planner(Protocol):
     """A planner: a frozen value that turns a problem into a rule."""
 
     def solve(self, problem: Problem, *, seed: int = 0) -> Rule:
-        """Plan; `planning.steps_done` is told of the steps."""
+        """Plan; `planning.progress` is told of the steps."""
         ...
 
 

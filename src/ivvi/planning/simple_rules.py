@@ -19,7 +19,7 @@ import numpy as np
 from ivvi._io.files import Saved
 from ivvi._io.result import Compact
 from ivvi.actions import Actions
-from ivvi.diagnostics.distributions import two_sided
+from ivvi.diagnostics.tails_and_quantiles import two_sided
 from ivvi.dynamics.rollout import run_episodes
 from ivvi.errors import FileError, InputError
 from ivvi.features.blocks import Array
@@ -137,7 +137,7 @@ def held_actions(problem: Problem, seed: int) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class Follow:
+class FallbackRule:
     """The user's own policy: one from `ivvi.plan`, or a function of states written for JAX."""
 
     kind: ClassVar[str] = "policy"
@@ -147,7 +147,7 @@ class Follow:
     @classmethod
     def from_parts(
         cls, problem: Problem, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
-    ) -> Follow:
+    ) -> FallbackRule:
         """Find the function again."""
         return cls(problem.actions, import_saved(settings["path"]))
 
@@ -185,7 +185,7 @@ class Follow:
 
 
 FALLBACKS: dict[Any, Callable[..., Rule]] = {
-    rule.kind: rule.from_parts for rule in (HeldRule, UsualRule, Follow)
+    rule.kind: rule.from_parts for rule in (HeldRule, UsualRule, FallbackRule)
 }
 """How fallbacks are rebuilt from their saved parts."""
 
@@ -193,7 +193,7 @@ FALLBACKS: dict[Any, Callable[..., Rule]] = {
 def make_fallback(fallback: Any, problem: Problem, drawn: np.ndarray, caution: float) -> Rule:
     """Return what is asked for, in any of its forms; ``best`` is chosen in the `drawn` worlds."""
     actions = problem.actions
-    if isinstance(fallback, HeldRule | UsualRule | Follow):
+    if isinstance(fallback, HeldRule | UsualRule | FallbackRule):
         return fallback
     if isinstance(fallback, str) and fallback in FALLBACK_WORDS:
         if fallback == "best":
@@ -202,7 +202,7 @@ def make_fallback(fallback: Any, problem: Problem, drawn: np.ndarray, caution: f
             return UsualRule.of(problem)
         return HeldRule(_allowed(np.zeros(actions.dim), problem))
     if callable(fallback):
-        return _tried(Follow(actions, fallback), problem)
+        return _tried(FallbackRule(actions, fallback), problem)
     try:
         action = np.atleast_1d(np.asarray(fallback, dtype=np.float64))
     except (TypeError, ValueError):
@@ -244,7 +244,7 @@ def lower_bounds(
     return np.where(np.isfinite(bounds), bounds, -np.inf)
 
 
-def _tried(fallback: Follow, problem: Problem) -> Follow:
+def _tried(fallback: FallbackRule, problem: Problem) -> FallbackRule:
     """Return a user's policy if it can be compiled."""
     x = np.zeros((3, len(problem.model.state)))
     try:

@@ -34,14 +34,14 @@ AGAINST = ("optimal", "zero", "behaviour")
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class DemoResult:
     """What the demo found: text for people, facts for machines."""
 
     text: str
     facts: dict[str, Any]
 
 
-def run_demo(out: Path, *, seed: int = 0, force: bool = False, program: str = "ivvi") -> Story:
+def run_demo(out: Path, *, seed: int = 0, force: bool = False, program: str = "ivvi") -> DemoResult:
     """Simulate a confounded log, fit it both ways, and show what confounding did.
 
     Then plan with both, and let both policies walk from the same start with the same noise.
@@ -54,7 +54,7 @@ def run_demo(out: Path, *, seed: int = 0, force: bool = False, program: str = "i
         return _tell_story(folder, out, seed, program)
 
 
-def _tell_story(folder: Path, out: Path, seed: int, program: str) -> Story:
+def _tell_story(folder: Path, out: Path, seed: int, program: str) -> DemoResult:
     """Fill `folder`, which will be called `out`."""
     env = make_env("linear", dim=DIM, setting=SETTING)
     env.write_log(folder / "log.parquet", seed=seed, force=True)
@@ -80,7 +80,7 @@ def _tell_story(folder: Path, out: Path, seed: int, program: str) -> Story:
     facts = _facts(fit, truth, seed) | {"evaluation": bill.to_json(), "walks": _walked(walks)}
     write_json(folder / "demo.json", facts, force=True)
     write_page(load_demo(folder, out), folder / "report.html", force=True)
-    return Story(_tell(fit, truth, bill, out, seed) + _next_steps(out, program), facts)
+    return DemoResult(_tell(fit, truth, bill, out, seed) + _next_steps(out, program), facts)
 
 
 def _walked(walks: Mapping[str, Rollout]) -> dict[str, Any]:

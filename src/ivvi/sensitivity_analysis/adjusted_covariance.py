@@ -25,7 +25,7 @@ from ivvi.estimators.covariance.resolved_errors import Resolved
 from ivvi.estimators.covariance.score_rows import Score
 from ivvi.estimators.covariance.scores import holds_clusters, score
 from ivvi.estimators.whitening import whiten
-from ivvi.evaluation.source import Source
+from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.features.design import Floats
 from ivvi.logs import Log
 from ivvi.sensitivity_analysis.violations import Exclusion
@@ -135,13 +135,13 @@ def standard_errors(model: Dynamics) -> Floats:
     return se
 
 
-def rows_of(source: Source) -> Log | None:
+def rows_of(source: ValueInputs) -> Log | None:
     """Return the log that a fit was made of, if it can still be read."""
     log = source.fit.log if source.fit else None
     return log if log is not None and all(path.exists() for path in log.table.files) else None
 
 
-def errors_of(source: Source) -> tuple[Resolved, str | None]:
+def errors_of(source: ValueInputs) -> tuple[Resolved, str | None]:
     """Return the standard errors of a fit, and its column of episodes."""
     if source.fit is None:
         raise InputError("expected a fit or a saved model; found bare dynamics")

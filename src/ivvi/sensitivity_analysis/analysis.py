@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.diagnostics.distributions import check_level, two_sided
+from ivvi.diagnostics.tails_and_quantiles import check_level, two_sided
 from ivvi.dynamics.encoding import state_rows
 from ivvi.errors import InputError
-from ivvi.evaluation.source import Source
+from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.evaluation.value_policy import acting, by_name, planner_of, problem_of
 from ivvi.features.design import Floats
 from ivvi.logs import Log
@@ -109,7 +109,7 @@ def sensitivity(  # noqa: PLR0913
     True
     """
     _check(level, most, episodes, draws)
-    policy, source = as_policy(policy), Source.of(model)
+    policy, source = as_policy(policy), ValueInputs.of(model)
     settings = {"horizon": horizon, "discount": discount, "terminal": terminal}
     problem = problem_of(policy, source, reward, actions, settings)
     simulator = GainSimulator.of(source, problem, starts, episodes, seed)

@@ -19,10 +19,10 @@ from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.next_state_distribution import noise_law
 from ivvi.errors import PlanningWarning
 from ivvi.evaluation.model_draws import ModelDraws, estimated_model, repeated
-from ivvi.evaluation.rollout import Episodes, Task, in_chunks
+from ivvi.evaluation.rollout import Episodes, RolloutTask, in_chunks
 from ivvi.evaluation.rollout_design import RolloutDesign
-from ivvi.evaluation.source import Source
 from ivvi.evaluation.stacked_policies import Acting, BehaviourActor
+from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.features.design import Floats
 from ivvi.planning.policy import Policy
 from ivvi.planning.problem import Planner, Problem
@@ -46,18 +46,18 @@ class GainSimulator:
 
     exclusion: Exclusion
     estimated: ModelDraws
-    task: Task
+    task: RolloutTask
     episodes: Episodes
 
     @classmethod
     def of(
-        cls, source: Source, problem: Problem, starts: Any, episodes: int, seed: int
+        cls, source: ValueInputs, problem: Problem, starts: Any, episodes: int, seed: int
     ) -> GainSimulator:
         """Start where values start (`RolloutDesign`), with the same noise."""
         exclusion = Exclusion.of(source)
         rollouts = RolloutDesign.of(problem, starts, BAND, seed)
         few = replace(rollouts, size=BAND, count=episodes).few
-        return cls(exclusion, estimated_model(source), Task.of(problem), few)
+        return cls(exclusion, estimated_model(source), RolloutTask.of(problem), few)
 
     def returns(self, acting: Acting, direct_effects: Floats, W: Floats) -> Floats:
         """Return what is earned, (m, n), in models with direct effects E and weights W.

@@ -28,7 +28,7 @@ from ivvi.errors import InputError, hint
 from ivvi.estimators import Exact, LeastSquares
 from ivvi.estimators.whitening import Whitened, whiten
 from ivvi.evaluation.model_draws import noise_left
-from ivvi.evaluation.source import Source
+from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.features.design import Floats
 from ivvi.moments import Moments
 
@@ -119,7 +119,7 @@ class Exclusion:
     model: Dynamics
 
     @classmethod
-    def of(cls, source: Source) -> Exclusion:
+    def of(cls, source: ValueInputs) -> Exclusion:
         """Take the moments of a fit; refuse one without an instrument, or without moments."""
         if isinstance(source.method, LeastSquares):
             raise InputError("least squares uses no instrument, so there is nothing to analyse")

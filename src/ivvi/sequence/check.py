@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ivvi._io.result import Brief, Records, TableResult
-from ivvi.diagnostics.distributions import check_level
+from ivvi.diagnostics.tails_and_quantiles import check_level
 from ivvi.errors import DataError, InputError
 from ivvi.estimators import Exact, StandardErrors
 from ivvi.estimators.covariance.resolved_errors import Resolved

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.diagnostics.distributions import f_quantile
 from ivvi.diagnostics.statistic import Statistic
+from ivvi.diagnostics.tails_and_quantiles import f_quantile
 from ivvi.estimators.estimate import RANK_TOLERANCE, Floats
 
 OVERSHOOT = 0.5826

@@ -24,7 +24,12 @@ import numpy as np
 
 from ivvi._io.plotting import IV, MUTED, check_figure, finished, new_figure
 from ivvi._io.result import Records, TableResult
-from ivvi.diagnostics.distributions import check_level, chi2_tails, f_quantile, solve_decreasing
+from ivvi.diagnostics.tails_and_quantiles import (
+    check_level,
+    chi2_tails,
+    f_quantile,
+    solve_decreasing,
+)
 from ivvi.errors import DataError
 from ivvi.estimators.estimate import RANK_TOLERANCE, Floats
 from ivvi.weak_iv.partialled_effect import PartialledEffect

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ivvi._io.result import Compact
-from ivvi.diagnostics.distributions import check_level, chi2_quantile
+from ivvi.diagnostics.tails_and_quantiles import check_level, chi2_quantile
 from ivvi.estimators.estimate import Floats
 from ivvi.moments.welford import Ints
 from ivvi.weak_iv.confidence_sets import LINE, ConfidenceSet, Intervals

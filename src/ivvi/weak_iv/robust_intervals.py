@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from ivvi._io.result import Records, TableResult
-from ivvi.diagnostics.distributions import chi2_quantile
 from ivvi.diagnostics.result import Diagnostics
+from ivvi.diagnostics.tails_and_quantiles import chi2_quantile
 from ivvi.diagnostics.verdict import Verdict
 from ivvi.errors import DataError
 from ivvi.estimators import Estimate

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi.evaluation.source import Source
+from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.evaluation.value_policy import clustered_by
 from ivvi.sensitivity_analysis.adjusted_covariance import Variances, errors_of
 from ivvi.sensitivity_analysis.violations import Exclusion
@@ -36,7 +36,7 @@ def test_a_model_that_keeps_two_ways_of_clustering_is_updated_both_ways(log):
 
 
 def test_sensitivity_uses_the_sums_of_any_clusters_that_are_kept(log):
-    source = Source.of(ivvi.fit(log, cluster="ward", episodes=True))
+    source = ValueInputs.of(ivvi.fit(log, cluster="ward", episodes=True))
     exclusion = Exclusion.of(source)
     sums, rows = (Variances.of(exclusion, *errors_of(source), one) for one in (None, log))
     assert not sums.note
@@ -47,7 +47,7 @@ def test_sensitivity_uses_the_sums_of_any_clusters_that_are_kept(log):
 def test_a_value_by_the_clusters_of_the_fit_needs_no_rows(columns, log):
     fit = ivvi.fit(log, cluster=columns)
     backwards = tuple(reversed(columns.split(",")))
-    source = Source.of(fit)
+    source = ValueInputs.of(fit)
     assert clustered_by(source, backwards, None) is source
 
 

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from ivvi.diagnostics.distributions import chi2_quantile
+from ivvi.diagnostics.tails_and_quantiles import chi2_quantile
 from ivvi.errors import DataError, IdentificationError
 from ivvi.estimators import Estimate, Exact
 from ivvi.estimators.covariance.clusters import Codes
@@ -41,7 +41,7 @@ STRONG = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ResponseSpec:
     """What is asked, of which fit and which rows."""
 
     fit: Fit
@@ -114,7 +114,7 @@ class Projection:
         return at, Batch(batch.x[at], a, z, y, weight)
 
 
-def first_pass(asked: Question, projections: list[Projection]) -> tuple[list[Moments], float]:
+def first_pass(asked: ResponseSpec, projections: list[Projection]) -> tuple[list[Moments], float]:
     """Return the moments of each horizon, and how much of an instrument its last value explains.
 
     Where fewer horizons will do, those that twice as many rows reach as there are coefficients.
@@ -177,7 +177,7 @@ class SolvedProjection:
     at: int
 
     @classmethod
-    def of(cls, projection: Projection, moments: Moments, asked: Question) -> SolvedProjection:
+    def of(cls, projection: Projection, moments: Moments, asked: ResponseSpec) -> SolvedProjection:
         """Solve a horizon; refuse one that the instruments do not identify."""
         h = projection.ahead
         if moments.n <= len(moments.design.phi_names):
@@ -229,7 +229,7 @@ class SolvedProjection:
 
 
 def second_pass(
-    asked: Question,
+    asked: ResponseSpec,
     regressions: list[SolvedProjection],
     implied: ImpliedResponse | None,
     level: float,
@@ -275,7 +275,7 @@ def _add(meats: list[Meat], resid: Floats, white: Floats, codes: list[Ints]) -> 
 
 
 def _covariance(
-    pieces: tuple[Piece, ...], asked: Question, regressions: list[SolvedProjection]
+    pieces: tuple[Piece, ...], asked: ResponseSpec, regressions: list[SolvedProjection]
 ) -> Floats:
     """Add up the pieces, corrected for small samples as the fit's own standard errors are."""
     fit, H, errors = asked.fit, asked.horizon, asked.errors
@@ -290,7 +290,7 @@ def _covariance(
     return _anchored(total, asked) if errors.guarded and len(pieces) > 1 else total
 
 
-def _anchored(covariance: Floats, asked: Question) -> Floats:
+def _anchored(covariance: Floats, asked: ResponseSpec) -> Floats:
     """Give h = 0, the fit's own coefficient both ways, the fit's own variance.
 
     What ways of clustering add is cut at zero in the coordinates of the sums; those of responses

@@ -22,15 +22,15 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.diagnostics.distributions import check_level, two_sided
 from ivvi.diagnostics.statistic import SingularError, Statistic, quadratic
+from ivvi.diagnostics.tails_and_quantiles import check_level, two_sided
 from ivvi.errors import InputError, IvviWarning, hint
 from ivvi.estimators import StandardErrors
 from ivvi.features.design import Floats
 from ivvi.fitting.estimating import estimate
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.impulse_response.local_projections import (
-    Question,
+    ResponseSpec,
     SolvedProjection,
     first_pass,
     second_pass,
@@ -110,7 +110,7 @@ def respond(  # noqa: PLR0913
         errors = replace(errors, bandwidth=max(errors.bandwidth, horizon))
     rows = errors.prepared(opened).in_order()
     at = _output(fit, output)
-    asked = Question(fit, rows, errors, at, action, horizon, later == "held", shorter)
+    asked = ResponseSpec(fit, rows, errors, at, action, horizon, later == "held", shorter)
     return _answer(asked, level, seed)
 
 
@@ -150,7 +150,7 @@ def _output(fit: Fit, output: str | None) -> int:
     return fit.estimate.design.output(output)
 
 
-def _answer(asked: Question, level: float, seed: int) -> Response:
+def _answer(asked: ResponseSpec, level: float, seed: int) -> Response:
     projections = asked.projections()
     sums, memory = first_pass(asked, projections)
     asked = replace(asked, horizon=len(sums))
@@ -190,7 +190,7 @@ def _answer(asked: Question, level: float, seed: int) -> Response:
     )
 
 
-def _freedom(asked: Question) -> float | None:
+def _freedom(asked: ResponseSpec) -> float | None:
     """Return the degrees of freedom of the fit's own coefficient, which is that of h = 0."""
     freedoms = asked.fit.estimate.freedoms
     if freedoms is None:
@@ -199,7 +199,9 @@ def _freedom(asked: Question) -> float | None:
     return float(freedoms[asked.output, at])
 
 
-def _notes(asked: Question, regressions: list[SolvedProjection], memory: float) -> tuple[str, ...]:
+def _notes(
+    asked: ResponseSpec, regressions: list[SolvedProjection], memory: float
+) -> tuple[str, ...]:
     """Return what to know before believing the responses."""
     notes = list(asked.fit.warnings)
     if asked.as_far_as_rows_reach and asked.horizon < USUAL_HORIZON:

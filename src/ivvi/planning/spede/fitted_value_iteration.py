@@ -19,10 +19,10 @@ from ivvi._io.result import Compact
 from ivvi.dynamics.rollout import run_episodes
 from ivvi.features.blocks import Array
 from ivvi.planning.problem import Template
+from ivvi.planning.progress import step_done
 from ivvi.planning.quadrature import uses_step
 from ivvi.planning.spede.features import Spectral
 from ivvi.planning.spede.greedy import Greedy
-from ivvi.planning.steps_done import step_done
 
 NEWTON_STEPS = 3
 ALWAYS_ANEW, LONGEST_HOLD = 10, 16

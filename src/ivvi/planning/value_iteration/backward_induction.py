@@ -11,8 +11,8 @@ import numpy as np
 from ivvi.errors import InputError, PlanningWarning
 from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
+from ivvi.planning.progress import step_done
 from ivvi.planning.quadrature import uses_step
-from ivvi.planning.steps_done import step_done
 
 STEADY = 1e-11
 """Spread of V_h - V_h+1 over the states, relative to V, below which it is a constant."""

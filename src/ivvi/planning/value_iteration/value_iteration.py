@@ -110,7 +110,7 @@ class ValueIteration:
             raise InputError(f"tolerance is {self.tolerance:g}; expected a number in (0, 1)")
 
     def solve(self, problem: Problem, *, seed: int = 0) -> ValueRule:
-        """Plan, and report each step (`planning.steps_done`)."""
+        """Plan, and report each step (`planning.progress`)."""
         if self.stationary and (problem.discount == 1 or uses_step(problem)):
             what = "the discount is 1" if problem.discount == 1 else "the reward uses the step"
             raise InputError(f"a stationary plan is impossible because {what}; remove stationary")

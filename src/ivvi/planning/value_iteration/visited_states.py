@@ -19,9 +19,9 @@ import numpy as np
 from ivvi.errors import InputError
 from ivvi.planning.comparison import Trials
 from ivvi.planning.problem import Problem, Rule, Template
+from ivvi.planning.progress import step_done
 from ivvi.planning.quadrature import Noise, reward_noise
 from ivvi.planning.simple_rules import HeldRule
-from ivvi.planning.steps_done import step_done
 from ivvi.planning.value_iteration.fitted_values import Fitted
 from ivvi.planning.value_iteration.value_iteration import ValueRule, backup_of
 

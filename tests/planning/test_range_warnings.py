@@ -9,7 +9,7 @@ import pytest
 
 import ivvi
 from ivvi import InputError
-from ivvi.dynamics.log_range import simulation_doubts
+from ivvi.dynamics.range_warnings import simulation_doubts
 from ivvi.errors import IvviWarning, PlanningWarning
 from ivvi.planning.serving import serve
 

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ivvi.diagnostics import Statistic
-from ivvi.diagnostics.distributions import chi2_quantile, chi2_tail, chi2_tails, f_quantile, f_tail
+from ivvi.diagnostics.tails_and_quantiles import (
+    chi2_quantile,
+    chi2_tail,
+    chi2_tails,
+    f_quantile,
+    f_tail,
+)
 
 FREEDOMS = [1, 2, 3, 7, 30, 200]
 DENOMINATORS = [1, 2, 5, 40, 997, 79_989, 10**7]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi.diagnostics.leaks import leaks
+from ivvi.diagnostics.leakage import leaks
 
 EPISODES, STEPS = 60, 8
 

@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ivvi._io.result import Compact
-from ivvi.diagnostics.distributions import f_tail
-from ivvi.diagnostics.timing import Ints, row_times
+from ivvi.diagnostics.outcome_timing import Ints, row_times
+from ivvi.diagnostics.tails_and_quantiles import f_tail
 from ivvi.features.design import Floats
 from ivvi.logs import Batch, Roles
 from ivvi.logs.times import DT

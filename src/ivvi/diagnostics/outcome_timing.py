@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ivvi.diagnostics.distributions import f_tail
+from ivvi.diagnostics.tails_and_quantiles import f_tail
 from ivvi.features.design import Floats
 from ivvi.logs import Batch, Roles
 

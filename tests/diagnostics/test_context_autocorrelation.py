@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import ivvi
-from ivvi.diagnostics.context_memory import remembered_contexts
+from ivvi.diagnostics.context_autocorrelation import remembered_contexts
 
 EPISODES, STEPS = 100, 12
 SEASONS = np.array(["winter", "spring", "summer", "autumn"])

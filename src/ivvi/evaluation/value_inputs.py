@@ -21,7 +21,7 @@ from ivvi.planning.behaviour_policy import BehaviourPolicy
 
 
 @dataclass(frozen=True)
-class Source:
+class ValueInputs:
     """Dynamics, and the fit that they come from where there is one.
 
     Attributes
@@ -36,9 +36,9 @@ class Source:
     fit: Fit | None = None
 
     @classmethod
-    def of(cls, source: Any) -> Source:
+    def of(cls, source: Any) -> ValueInputs:
         """Take a `Fit`, the folder of a saved one, or bare dynamics."""
-        if isinstance(source, Source):
+        if isinstance(source, ValueInputs):
             return source
         if isinstance(source, Dynamics):
             return cls(source)
