@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from scipy import stats
 
+from ivvi.diagnostics.tails_and_quantiles import f_tail
 from ivvi.logs import Log, Roles
 from ivvi.logs.arrow import Bools, Ints, as_numpy, missing
 from ivvi.logs.batch import Floats
@@ -55,7 +55,7 @@ def lost_rows(log: Log) -> str:
     if freedom < FEWEST_CLUSTERS or not t.size:
         return ""
     worst = int(np.argmax(np.abs(t)))
-    if 2 * stats.t.sf(abs(t[worst]), freedom) * len(t) >= CHANCE:
+    if f_tail(float(t[worst]) ** 2, 1, freedom) * len(t) >= CHANCE:
         return ""
     remedy = _remedy(block, roles, drops=log.drop_missing)
     return _sentence(roles.instrument[worst], z[usable, worst], lost[usable], t[worst], remedy)
@@ -111,9 +111,9 @@ def _tests(lost: Floats, x: Floats, z: Floats, place: Ints, cluster: Ints) -> tu
     """Return the statistic of each instrument, (d_z,), and its degrees of freedom."""
     scaled = (x - x.mean(axis=0)) / np.where(np.ptp(x, axis=0) > 0, x.std(axis=0), 1.0)
     effects = [(column[:, None] == np.unique(column)).astype(float) for column in place.T]
-    W = np.column_stack([scaled, scaled**2, *effects])
+    known = np.column_stack([scaled, scaled**2, *effects])
     both = np.column_stack([lost, z])
-    both = both - W @ np.linalg.lstsq(W, both, rcond=1e-9)[0]
+    both = both - known @ np.linalg.lstsq(known, both, rcond=1e-9)[0]
     left, moved = both[:, 0], both[:, 1:]
     codes = np.unique(cluster, return_inverse=True)[1]
     sums = np.column_stack([np.bincount(codes, left * column) for column in moved.T])
