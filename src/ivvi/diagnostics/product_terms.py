@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, zip_longest
 
 import numpy as np
 
@@ -25,6 +25,8 @@ class Term:
     means: str
 
 
+_Product = tuple[Term, Floats, Floats]
+"""A term, and the two columns that it is the product of."""
 Terms = tuple[list[Term], Floats]
 """Terms and their values, (c, n)."""
 
@@ -32,34 +34,40 @@ Terms = tuple[list[Term], Floats]
 def product_terms(rows: Batch, roles: Roles) -> Terms:
     """Return products by their use: bends, effects that vary, states that work together.
 
-    Of too many pairs of a state and an instrument those come first in which each comes once.
+    Of too many pairs of a state and an instrument those come first in which each comes once, and
+    every use has its share of the terms that are looked at.
     """
     x, z, (states, instruments) = cut(rows.x), cut(rows.z), (roles.state, roles.instrument)
-    terms: list[tuple[Term, Floats, Floats]] = []
+    terms: list[_Product] = []
     for means, names, columns in (("bends", states, x), ("dose", instruments, z)):
         for name, values in zip(names, columns, strict=True):
             if not _has_two_values(values):
                 terms.append((Term((name,), means), values, values))
-    terms += _joint_terms(rows, roles)
     several = max(len(x), len(z))
     pairs = [(i % several, (i + by) % several) for by in range(several) for i in range(several)]
-    pairs = [(i, j) for i, j in pairs if i < len(x) and j < len(z)]
-    terms += [(Term((states[i], instruments[j]), "varies"), x[i], z[j]) for i, j in pairs]
-    for i, j in combinations(range(len(x)), 2):
-        terms.append((Term((states[i], states[j]), "together"), x[i], x[j]))
-    for turned in _turned(rows.x):
-        terms += [
+    pairs = [(i, j) for i, j in pairs if i < len(x) and j < len(z)][:MOST_TERMS]
+    varies = [(Term((states[i], instruments[j]), "varies"), x[i], z[j]) for i, j in pairs]
+    together = [
+        (Term((states[i], states[j]), "together"), x[i], x[j])
+        for i, j in combinations(range(len(x)), 2)
+    ]
+    once, twice = (
+        [
             (Term((states[i], instruments[j]), "turns"), turned[i], z[j])
             for i, j in pairs
             if not _has_two_values(x[i])
         ]
+        for turned in _turned(rows.x)
+    )
+    uses = (varies, _joint_terms(rows, roles), together, once, twice)
+    terms += [one for row in zip_longest(*uses) for one in row if one is not None]
     Q = np.empty((min(len(terms), MOST_TERMS), len(rows)))
     for row, (_, one, other) in zip(Q, terms, strict=False):
         np.multiply(one, other, out=row)
     return [term for term, _, _ in terms[:MOST_TERMS]], Q
 
 
-def _joint_terms(rows: Batch, roles: Roles) -> list[tuple[Term, Floats, Floats]]:
+def _joint_terms(rows: Batch, roles: Roles) -> list[_Product]:
     """Return products of two actions, each as the instruments tell it: do they work together?
 
     Indicators of one category have none, as they exclude each other.
@@ -80,12 +88,13 @@ def _turned(columns: Floats) -> tuple[Floats, Floats]:
     """Return a whole wave and two of them over the ranks of columns (n, d), as rows (d, n).
 
     A line tells nothing of a wave: with ranks from 0 to 1 they are cos 2 pi r and cos 4 pi r.
+    The ranks are those among a part of the rows.
     """
-    ranks = np.empty(columns.shape)
-    for rank, column in zip(ranks.T, columns.T, strict=True):
-        ordered = np.sort(column)
-        rank[:] = np.searchsorted(ordered, column) + np.searchsorted(ordered, column, "right")
-    waves = [cut(np.cos(k * np.pi * ranks / len(columns))) for k in (1, 2)]
+    every = max(1, len(columns) // QUANTILE_ROWS)
+    ranks, ordered = np.empty(columns.shape), np.sort(columns[::every], axis=0)
+    for rank, some, column in zip(ranks.T, ordered.T, columns.T, strict=True):
+        rank[:] = np.searchsorted(some, column) + np.searchsorted(some, column, "right")
+    waves = [cut(np.cos(k * np.pi * ranks / len(ordered))) for k in (1, 2)]
     return waves[0], waves[1]
 
 
