@@ -125,7 +125,7 @@ def _tests(lost: Floats, x: Floats, z: Floats, place: Ints, cluster: Ints) -> tu
 
 def _cluster(block: pa.RecordBatch, roles: Roles) -> Ints:
     """Number what rows are drawn by: the groups of their instruments, episodes or themselves."""
-    names = [*roles.usual_clusters[:1], *([roles.episode] if roles.episode else [])]
+    names = [*roles.groups[:1], *([roles.episode] if roles.episode else [])]
     if not names or names[0] not in block.schema.names:
         return np.arange(block.num_rows)
     return _codes(block, names[0])

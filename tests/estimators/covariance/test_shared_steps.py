@@ -258,7 +258,7 @@ def test_shared_shocks_alone_do_not_move_the_effect_of_an_instrument_of_its_own(
 
 def test_few_steps_are_too_few_draws_of_a_shared_instrument():
     log = ivvi.read_logs(panel(2, weeks=6, stores=60), **RIVAL)
-    with pytest.warns(IvviWarning, match="z0: similar in all episodes at a step, so 5 steps"):
+    with pytest.warns(IvviWarning, match="z0: similar in all episodes at a step, so only 5 steps"):
         fit = ivvi.estimate(log)
     assert list(fit.to_json()["clusters"]) == ["episode"]
     assert any("only 5 steps are independent" in text for text in fit.to_json()["warnings"])
