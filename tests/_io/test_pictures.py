@@ -27,10 +27,15 @@ def results():
     few = {"violations": ("z0",), "draws": 4, "episodes": 8}
     doubt = ivvi.sensitivity(policy, fit, against=("zero",), **few)
     named = {"log": log, "fit": fit, "diagnostics": fit.diagnostics, "policy": policy}
+    firm = ivvi.stability(policy, fit, [[0.0, 0.0], [1.0, -1.0]], draws=8)
+    choice = ivvi.choose_features(log, ["linear", "spline:3"], folds=5)
+    beside = ivvi.table({"all": fit}, features="a*", beside="least-squares")
+    named |= {"stability": firm, "features": choice, "table": beside}
     return named | {"value": worth, "sensitivity": doubt}
 
 
 KINDS = ("log", "fit", "diagnostics", "policy", "value", "sensitivity")
+KINDS += ("stability", "features", "table")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -114,3 +119,20 @@ def test_a_picture_of_a_comparison_shows_what_each_earns():
     np.testing.assert_allclose(bar.get_xdata(), [2.8, 3.2])
     assert (point.get_xdata()[0], point.get_color(), other.get_color()) == (3.0, IV, MUTED)
     assert line.get_xdata()[0] == 3.5
+
+
+def test_the_picture_of_a_table_has_every_column_of_each_coefficient(results):
+    figure, fit = results["table"].plot(), results["fit"]
+    for i, ax in enumerate(figure.axes):
+        drawn = {round(float(x), 9) for line in ax.lines for x in line.get_xdata()}
+        for j in (3, 4):
+            assert {round(float(fit.W[i, j]), 9), round(float(fit.baseline.W[i, j]), 9)} <= drawn
+        assert [t.get_text() for t in ax.get_yticklabels()] == ["a0", "a1"]
+    assert len(figure.legends[0].texts) == 2
+
+
+def test_the_picture_of_stability_marks_what_is_recommended(results):
+    ax = results["stability"].plot().axes[0]
+    marked = ax.lines[-1]
+    np.testing.assert_allclose(marked.get_xdata(), results["stability"].actions[:, 0])
+    assert "%" in ax.get_yticklabels()[0].get_text()

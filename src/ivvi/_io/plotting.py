@@ -62,14 +62,17 @@ def draw_intervals(
 ) -> None:
     """Draw estimates with their intervals (estimate, low, high), the first one at the top.
 
-    One colour, or one for each.
+    One colour, or one for each. Rows with the same name, one after the other, share its line.
     """
     each = [colours] * len(rows) if isinstance(colours, str) else colours
-    for y, colour, (estimate, low, high) in zip(range(len(rows), 0, -1), each, rows, strict=True):
+    lines = list(dict.fromkeys(names))
+    for i, (name, colour, (estimate, low, high)) in enumerate(zip(names, each, rows, strict=True)):
+        same = [j for j, other in enumerate(names) if other == name]
+        y = len(lines) - lines.index(name) + 0.5 - (same.index(i) + 1) / (len(same) + 1)
         ax.plot([low, high], [y, y], color=colour, lw=2)
         ax.plot(estimate, y, "o", color=colour, ms=6)
-    ax.set_yticks(range(len(names), 0, -1), names)
-    ax.set_ylim(0.3, len(names) + 0.7)
+    ax.set_yticks(range(len(lines), 0, -1), lines)
+    ax.set_ylim(0.3, len(lines) + 0.7)
 
 
 def draw_survival(

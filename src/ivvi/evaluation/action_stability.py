@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.plotting import IV, MUTED, check_figure, finished, make_axes
 from ivvi._io.result import Records, TableResult
 from ivvi.actions import Actions
 from ivvi.evaluation.model_draws import draw
@@ -67,6 +69,32 @@ class Stability(TableResult):
         """How firmly the actions are recommended."""
         least, count = float(np.min(self.agreement)), len(self.agreement)
         return f"at least {least:.0%} of {len(self.drawn)} models agree in each of {count} states"
+
+    def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
+        """Draw what the other models do in each state, a panel per action; `path` saves it.
+
+        Grey dots are their actions, larger where more models agree; the recommended one is blue.
+        """
+        check_figure(path, force=force)
+        figure, axes = make_axes(1, len(self.names[1]))
+        figure.set_figheight(1.6 + 0.3 * len(self.states))
+        ticks = np.arange(len(self.states), 0, -1)
+        labels = [", ".join(f"{value:.3g}" for value in x) for x in self.states]
+        for j, (ax, action) in enumerate(zip(axes[0], self.names[1], strict=True)):
+            for i, y in enumerate(ticks):
+                values, counts = np.unique(self.drawn[:, i, j], return_counts=True)
+                size = 12 + 90 * counts / len(self.drawn)
+                ax.scatter(values, np.full(len(values), y), s=size, color=MUTED, alpha=0.5, lw=0)
+            ax.plot(self.actions[:, j], ticks, "D", color=IV, ms=5)
+            shares = [
+                f"{label}  ({share:.0%})"
+                for label, share in zip(labels, self.agreement, strict=True)
+            ]
+            ax.set_yticks(ticks, shares if j == 0 else [""] * len(ticks))
+            ax.set_ylim(0.4, len(ticks) + 0.6)
+            ax.set_title(action, loc="left", fontsize=10)
+        axes[0, 0].set(ylabel=", ".join(self.names[0]) + "  (agreement)")
+        return finished(figure, path, force=force)
 
     def summary(self) -> str:
         """Return a table, one line per state."""

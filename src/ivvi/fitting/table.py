@@ -11,24 +11,40 @@ from typing import Any
 import numpy as np
 from scipy import special
 
+from ivvi._io.plotting import (
+    IV,
+    LS,
+    MUTED,
+    OTHERS,
+    check_figure,
+    draw_intervals,
+    finished,
+    make_axes,
+)
 from ivvi._io.result import Compact, Records, TableResult
 from ivvi.diagnostics.verdict import MEANING
 from ivvi.errors import InputError, nearest
 from ivvi.estimators.registry import TITLES
 from ivvi.features.design import Floats
 from ivvi.fitting.fit import Fit
+from ivvi.fitting.inference import student_widths
 from ivvi.fitting.saved_fit import as_fit
 from ivvi.fitting.table_formats import FORMATS, Cells
 from ivvi.logs.column_patterns import Columns, match_columns
 
 LEVELS = (0.01, 0.05, 0.1)
 """P-values below which a coefficient gets three stars, two and one."""
+COLOURS = (IV, LS, *OTHERS)
+"""Of the columns in a picture."""
 BESIDE = {"least-squares": "LS", "reduced-form": "reduced form"}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TableColumn(Compact):
-    """One column: coefficients (d_y, d), standard errors and p-values of named features."""
+    """One column: coefficients (d_y, d), standard errors and p-values of named features.
+
+    `half` is half of each 95% interval.
+    """
 
     fit: str
     title: str
@@ -36,6 +52,7 @@ class TableColumn(Compact):
     W: Floats
     se: Floats
     p: Floats
+    half: Floats
     statistics: dict[str, dict[str, str]]
 
     def at(self, output: int, feature: str) -> tuple[float, float, float] | None:
@@ -44,6 +61,12 @@ class TableColumn(Compact):
             return None
         j = self.features.index(feature)
         return self.W[output, j], self.se[output, j], self.p[output, j]
+
+    def interval(self, output: int, feature: str) -> tuple[float, float, float]:
+        """Return a coefficient and its 95% interval."""
+        j = self.features.index(feature)
+        middle, half = float(self.W[output, j]), float(self.half[output, j])
+        return middle, middle - half, middle + half
 
 
 @dataclass(frozen=True, repr=False)
@@ -114,6 +137,34 @@ class Table(TableResult):
                         numbers = {"coefficient": coefficient, "se": se, "p_value": p}
                         rows.append(row | {"estimator": column.title} | numbers)
         return rows
+
+    def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
+        """Draw the coefficients with 95% intervals, a panel per output; `path` saves it.
+
+        The constant is left out where there is anything else.
+        """
+        check_figure(path, force=force)
+        features = [f for f in self.features if f != "1"] or list(self.features)
+        colours = [COLOURS[c % len(COLOURS)] for c in range(len(self.columns))]
+        figure, axes = make_axes(1, len(self.outputs))
+        figure.set_figheight(1.8 + 0.12 * len(features) * (1 + len(self.columns)))
+        for i, (ax, output) in enumerate(zip(axes[0], self.outputs, strict=True)):
+            drawn = [
+                (feature, column.interval(i, feature), colour)
+                for feature in features
+                for column, colour in zip(self.columns, colours, strict=True)
+                if feature in column.features
+            ]
+            ax.axvline(0, color=MUTED, lw=0.8)
+            draw_intervals(ax, *zip(*drawn, strict=True))
+            ax.set_title(output, loc="left", fontsize=10)
+            ax.set(xlabel="coefficient, 95% interval")
+        for column, colour in zip(self.columns, colours, strict=True):
+            axes[0, 0].plot([], [], "o-", color=colour, label=f"{column.fit}: {column.title}")
+        figure.legend(
+            loc="outside lower center", ncols=len(self.outputs), frameon=False, fontsize=8
+        )
+        return finished(figure, path, force=force)
 
     def to_json(self) -> dict[str, Any]:
         """Describe the table with JSON values, null for what is not identified."""
@@ -308,7 +359,8 @@ def _columns(
         below: dict[str, dict[str, str]],
     ) -> TableColumn:
         W, se, df = (part[at] for part in estimated)
-        return TableColumn(name, title, features, W, se, _two_sided(W, se, df), below)
+        half = student_widths(df) * se
+        return TableColumn(name, title, features, W, se, _two_sided(W, se, df), half, below)
 
     columns = [column(title, estimate.design.phi_names, (estimate.W, estimate.se, df), below)]
     only_n = {word: below[word] if word in ("n", "episodes", "clusters") else {} for word in words}
