@@ -29,6 +29,7 @@ def results(log, fit):
         absorbed = ivvi.fit(log, absorb="episode")
     return {
         "fit": fit,
+        "estimate": fit.estimate,
         "diagnostics": ivvi.diagnose(fit),
         "checks": ivvi.check(log),
         "interval": ivvi.interval(fit, "next_x0", "a0", log=log),
@@ -62,7 +63,7 @@ NAMES = (
     *("fit", "diagnostics", "checks", "interval", "curve", "comparison", "value", "stability"),
     *("sensitivity", "evaluation", "decomposition", "policy", "choice", "response", "effect"),
     *("table", "dynamics", "shard", "robust", "fixed effects", "trace", "structures", "statistic"),
-    *("rollout", "one value"),
+    *("rollout", "one value", "estimate"),
 )
 NO_TABLE = ("statistic", "one value")
 
@@ -226,3 +227,10 @@ def test_a_verdict_opens_with_three_sentences_and_ends_with_what_to_do(name, res
     if name != "diagnostics":  # the fit's JSON has them
         assert result.to_json()["brief"] == result.brief.to_json()
     assert result._repr_html_().startswith(f"<p><b>{words[0]}</b>")
+
+
+def test_the_summary_of_a_log_has_a_line_for_each_column(log):
+    lines = log.summary().splitlines()
+    assert lines[0] == repr(log)
+    assert [line.split()[0] for line in lines[3:]] == ["x0", "a0", "z0", "next_x0"]
+    assert float(lines[3].split()[2]) == pytest.approx(log.head().x.mean(), rel=1e-3)

@@ -75,6 +75,10 @@ class TableResult(Result):
         """Return the rows of the table, one value per column."""
         raise NotImplementedError
 
+    def summary(self) -> str:
+        """Return the table as text."""
+        return text_table(self.records())
+
     def to_frame(self) -> pd.DataFrame:
         """Return the table as a pandas frame."""
         try:
@@ -172,15 +176,42 @@ def html_table(records: Records) -> str:
     if not records:
         return ""
     head = "".join(f"<th>{html.escape(str(name))}</th>" for name in records[0])
-    rows = ("".join(f"<td>{_cell(value)}</td>" for value in row.values()) for row in records)
+    rows = (
+        "".join(f"<td>{html.escape(_cell(value))}</td>" for value in row.values())
+        for row in records
+    )
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def text_table(records: Records) -> str:
+    """Return rows as lines of text, numbers with four digits and to the right.
+
+    Examples
+    --------
+    >>> print(text_table([{"column": "dose", "mean": 2 / 3}, {"column": "age", "mean": 41.0}]))
+    column    mean
+    dose    0.6667
+    age         41
+    """
+    if not records:
+        return ""
+    lines = [list(records[0]), *([_cell(value) for value in row.values()] for row in records)]
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    left = [isinstance(value, str) for value in records[0].values()]
+    return "\n".join(
+        "  ".join(
+            f"{cell:{'<' if words else '>'}{width}}"
+            for cell, width, words in zip(cells, widths, left, strict=True)
+        ).rstrip()
+        for cells in lines
+    )
 
 
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    return f"{value:.{DIGITS}g}" if isinstance(value, float) else html.escape(str(value))
+    return f"{value:.{DIGITS}g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ivvi._io.checkpoint import Checkpoint
-from ivvi._io.result import Compact
+from ivvi._io.result import Compact, Records, TableResult
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.convergence import Trace
 from ivvi.estimators.covariance.covariance import Covariance, homoskedastic
@@ -26,7 +26,7 @@ EXACT = 1e-13
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Estimate:
+class Estimate(TableResult):
     """Weights of y = W phi(x, a) + noise, and their uncertainty.
 
     Attributes
@@ -81,6 +81,14 @@ class Estimate:
     def __repr__(self) -> str:
         d_y, d_phi = self.W.shape
         return f"Estimate(W {d_y} x {d_phi}, n={self.n:,}, {self.W_cov})"
+
+    def records(self) -> Records:
+        """Return the coefficients, one row per output and feature; those of a fit say more."""
+        return [
+            {"output": output, "feature": feature, "coefficient": float(W), "se": float(se)}
+            for output, some, errors in zip(self.design.outputs, self.W, self.se, strict=True)
+            for feature, W, se in zip(self.design.phi_names, some, errors, strict=True)
+        ]
 
     @property
     def identified(self) -> bool:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ivvi._io.files import atomic_file
-from ivvi._io.result import html_table
+from ivvi._io.result import html_table, text_table
 from ivvi.errors import ColumnError, DataError, InputError, NoNextStateError
 from ivvi.logs.arrow import check_keys
 from ivvi.logs.batch import Batch, concatenate
@@ -310,6 +310,10 @@ class Log:
     def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
         """Draw a histogram of each column, of the first rows; `path` saves the figure."""
         return plot_columns(self.head(), self.roles, path, force=force)
+
+    def summary(self) -> str:
+        """Return role, mean, spread and range of each column as text, by the first rows."""
+        return f"{self!r}\n\n{text_table(describe_columns(self.head(), self.roles))}"
 
     def _repr_html_(self) -> str:
         described = describe_columns(self.head(), self.roles)
