@@ -58,7 +58,7 @@ class Omitted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Residuals:
+class _FitResiduals:
     """Rows of a fit, their clusters and steps (n,).
 
     Attributes
@@ -116,7 +116,7 @@ class _Residuals:
                 return Omitted(named[q], self.outputs[j], float(share[q, j]), p_value)
         return None
 
-    def rows(self, at: Ints) -> _Residuals:
+    def rows(self, at: Ints) -> _FitResiduals:
         """Return some of the rows, with clusters and steps numbered anew."""
         clusters = tuple(_numbered(codes[at]) for codes in self.clusters)
         step = None if self.step is None else _numbered(self.step[at])
@@ -200,7 +200,7 @@ def _first(head: Batch) -> Batch:
 
 def _residuals(
     estimate: Estimate, moments: Moments, rows: Batch, roles: Roles
-) -> _Residuals | None:
+) -> _FitResiduals | None:
     """Return the residuals of a fit; None where their clusters are too few to judge by."""
     design = moments.design
     V = design.rows(rows)
@@ -211,7 +211,7 @@ def _residuals(
         e = e * (rows.weight / rows.weight.mean())[:, None]
     episode, step = (None if roles.episode is None else v for v in (rows.episode, rows.step))
     place = {column: at for at, column in enumerate(varying)}
-    residuals = _Residuals(
+    residuals = _FitResiduals(
         e=e,
         outputs=design.outputs,
         V=V[:, : -len(design.outputs)],
@@ -245,7 +245,7 @@ def _stretches(episode: Ints) -> Ints:
     return _numbered(stretches)
 
 
-def _lasting_term(residuals: _Residuals, rows: Batch, roles: Roles) -> Omitted | None:
+def _lasting_term(residuals: _FitResiduals, rows: Batch, roles: Roles) -> Omitted | None:
     """Return what the rows before tell of a residual, in a sequence their noise and actions too."""
     before = _rows_before(rows)
     if len(before) < FEWEST_ROWS:
@@ -287,7 +287,7 @@ def _rows_before(rows: Batch) -> Ints:
     return np.flatnonzero(same)
 
 
-def _uneven(residuals: _Residuals, rows: Batch, roles: Roles) -> Omitted | None:
+def _uneven(residuals: _FitResiduals, rows: Batch, roles: Roles) -> Omitted | None:
     """Return an instrument with which the spread of a residual changes: the action does it.
 
     Levels of categories, and outputs of two values, have the spread that goes with their mean.

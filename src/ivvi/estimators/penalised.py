@@ -128,8 +128,8 @@ class Penalised:
             best = pick(mean, spread)
         return CrossValidation(penalties, mean, spread, penalties[best])
 
-    def _problem(self, moments: Moments) -> _Problem:
-        return _Problem.of(moments, adaptive=self.adaptive)
+    def _problem(self, moments: Moments) -> _PenalisedEquations:
+        return _PenalisedEquations.of(moments, adaptive=self.adaptive)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -153,7 +153,7 @@ class CrossValidation(Compact):
 
 
 @dataclass(frozen=True, slots=True)
-class _Problem:
+class _PenalisedEquations:
     """Projected normal equations in units of the columns' spreads: G w = c.
 
     `each` weighs the penalty of each coefficient, (d, d_y). `mean` puts the constant back:
@@ -171,7 +171,7 @@ class _Problem:
     constant: int | None
 
     @classmethod
-    def of(cls, moments: Moments, *, adaptive: bool) -> _Problem:
+    def of(cls, moments: Moments, *, adaptive: bool) -> _PenalisedEquations:
         rows, design = Rows.of(moments), moments.design
         basis = orthonormal(rows.Psi)
         scale, scale_y = np.linalg.norm(rows.Phi, axis=0), np.linalg.norm(rows.Y, axis=0)

@@ -107,11 +107,11 @@ def interval(  # noqa: PLR0913
     if isinstance(source, Fit | Moments):
         if formula is not None:
             raise InputError("a formula needs a log; a fit or moments already have features")
-        opened = _Opened.of_fit(source, log, requested, absorb)
+        opened = _SetInputs.of_fit(source, log, requested, absorb)
     else:
         source = open_log(source, formula).watched(progress)
         absorb = source.absorbing(absorb)
-        opened = _Opened.of(source, phi, psi, seed, requested, absorb)
+        opened = _SetInputs.of(source, phi, psi, seed, requested, absorb)
     effect = PartialledEffect.of(opened.moments, *_named(opened.moments, output, feature))
     errors = opened.errors
     if errors.kind == "unadjusted":
@@ -159,7 +159,7 @@ def _requested_errors(se: StandardErrors | str, cluster: str | tuple[str, ...]) 
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
+class _SetInputs:
     """What a set is made of: moments, the log if there is one, and the errors to follow."""
 
     moments: Moments
@@ -169,7 +169,7 @@ class _Opened:
     @classmethod
     def of_fit(
         cls, source: Fit | Moments, log: Log | None, requested: StandardErrors, absorb: Columns
-    ) -> _Opened:
+    ) -> _SetInputs:
         """Take the moments of a fit, which has absorbed what it has absorbed."""
         if absorb:
             raise InputError(
@@ -201,7 +201,7 @@ class _Opened:
         seed: int,
         requested: StandardErrors,
         absorb: Columns,
-    ) -> _Opened:
+    ) -> _SetInputs:
         """Read the rows of a log once."""
         requested, opened = requested.for_log(source, absorb)
         design = build_design(opened, phi, psi, seed)

@@ -76,7 +76,7 @@ class Partialled:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Residuals:
+class PartialledRows:
     """Rows with and without what controls predict of them.
 
     Attributes
@@ -117,7 +117,7 @@ def without_controls(
     folds: int,
     by: str | None,
     seed: int,
-) -> Residuals:
+) -> PartialledRows:
     """Take what controls predict of them out of the rows of a log, in memory.
 
     Parameters
@@ -154,10 +154,10 @@ def without_controls(
     partialled = Partialled(names, called(learner), folds, by, explained)
     rows = replace(rows, x=rows.x[:, others])
     in_levels = _kept_roles(own, roles)
-    return Residuals(opened, partialled, counts, rows, X, left, in_levels, units, numbers)
+    return PartialledRows(opened, partialled, counts, rows, X, left, in_levels, units, numbers)
 
 
-def with_unnamed(log: Log, residuals: Residuals) -> tuple[Log, list[str]]:
+def with_unnamed(log: Log, residuals: PartialledRows) -> tuple[Log, list[str]]:
     """Return what is left beside the columns that nobody named, and their names.
 
     None of them where they cannot be read for all rows.

@@ -39,7 +39,7 @@ LEAST_FACTOR = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LabelledSums:
     """The sums of some rows, and where they came from."""
 
     moments: Moments
@@ -47,14 +47,14 @@ class Part:
     label: str
 
 
-def doubt_together(one: Part, two: Part, total: Moments, roles: Roles) -> str:
+def doubt_together(one: LabelledSums, two: LabelledSums, total: Moments, roles: Roles) -> str:
     """Return in a sentence why the sums of two parts should not have been added, or nothing."""
     if min(one.moments.n, two.moments.n) < FEWEST:
         return ""
     return next(_other_units(one, two, roles), "") or next(_other_effects(one, two, total), "")
 
 
-def _other_units(one: Part, two: Part, roles: Roles) -> Iterator[str]:
+def _other_units(one: LabelledSums, two: LabelledSums, roles: Roles) -> Iterator[str]:
     """Name columns whose means lie too far apart, or whose sizes differ by a factor."""
     coded = {name for category in roles.categories for name in category.names}
     plain, design = set(roles.numeric) - coded, one.moments.design
@@ -87,9 +87,9 @@ def _is_rescaled(mean: Sequence[float], sd: Sequence[float]) -> bool:
     return max(ratio, 1 / ratio) > SCALED and (centred or 0.5 < of_means / ratio < 2.0)
 
 
-def _other_effects(one: Part, two: Part, total: Moments) -> Iterator[str]:
+def _other_effects(one: LabelledSums, two: LabelledSums, total: Moments) -> Iterator[str]:
     """Name effects of actions that differ, or that are others in all rows than in either part."""
-    both, design = Part(total, one.counts + two.counts, ""), total.design
+    both, design = LabelledSums(total, one.counts + two.counts, ""), total.design
     if not (_is_strong(one) and _is_strong(two) and _solved(both).identified):
         return
     (w1, se1), (w2, se2), (w, se) = map(_weights, (one, two, both))
@@ -126,12 +126,12 @@ def _remedy(label: str, *, moved: bool) -> str:
     )
 
 
-def _inflation(part: Part) -> float:
+def _inflation(part: LabelledSums) -> float:
     """Return the most by which dependent or uneven rows may raise an unadjusted variance."""
     return max(LEAST_FACTOR, (1 + part.moments.n / max(part.counts.episodes, 1)) / 2)
 
 
-def _is_strong(part: Part) -> bool:
+def _is_strong(part: LabelledSums) -> bool:
     """Whether the instruments of a part move every action enough for errors to be trusted."""
     stages = first_stage(part.moments)
     tests = [stage.conditional_f or stage.partial_f for stage in stages]
@@ -139,11 +139,11 @@ def _is_strong(part: Part) -> bool:
     return bool(tests) and all(test.value > least for test in tests) and _solved(part).identified
 
 
-def _solved(part: Part) -> Estimate:
+def _solved(part: LabelledSums) -> Estimate:
     return Exact().solve(part.moments)
 
 
-def _weights(part: Part) -> tuple[Floats, Floats]:
+def _weights(part: LabelledSums) -> tuple[Floats, Floats]:
     """Return W and its standard errors, (d_y, d_phi) each: clustered where the sums allow it."""
     estimate, moments = _solved(part), part.moments
     errors = StandardErrors().for_sums(moments, part.counts, len(moments.design.phi_names))

@@ -27,7 +27,7 @@ from ivvi.features.blocks import Constant
 from ivvi.features.design import Design, Floats
 from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting.absorbing import FixedEffects
-from ivvi.fitting.partialling import Partialled, Residuals, features_of
+from ivvi.fitting.partialling import Partialled, PartialledRows, features_of
 
 LASTING = 0.1
 """With a larger correlation between g at one step and the next, g is not drawn independently."""
@@ -49,13 +49,13 @@ class ControlLevels:
         How the controls were taken out, and what a plan takes them for.
     """
 
-    residuals: Residuals
+    residuals: PartialledRows
     W: Floats
     g: Floats
     partialled: Partialled
 
     @classmethod
-    def of(cls, residuals: Residuals, W: Floats) -> ControlLevels:
+    def of(cls, residuals: PartialledRows, W: Floats) -> ControlLevels:
         """Find g on the rows, and what the controls do from step to step."""
         rows, left, weight = residuals.rows, residuals.left, residuals.rows.weight
         inputs, d_z = np.hstack([rows.x, rows.a]), rows.z.shape[1]
@@ -128,7 +128,7 @@ class ControlLevels:
         return (FixedEffects(roles.episode, labels, values, mass[used], roles.outputs),)
 
 
-def _later(residuals: Residuals, g: Floats) -> tuple[str, str]:
+def _later(residuals: PartialledRows, g: Floats) -> tuple[str, str]:
     """Say what a plan takes the controls for, or why there is none."""
     roles, rows, names = residuals.roles, residuals.rows, residuals.partialled.controls
     moved = [name for name in names if f"next_{name}" in roles.outputs]

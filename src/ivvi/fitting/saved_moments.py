@@ -27,7 +27,7 @@ from ivvi.errors import DataError, FileError, InputError, IvviWarning
 from ivvi.estimators import StandardErrors
 from ivvi.features.design import Design
 from ivvi.features.feature_map import FeatureMap
-from ivvi.fitting.parts_alike import Part, doubt_together
+from ivvi.fitting.parts_alike import LabelledSums, doubt_together
 from ivvi.logs import Counts, Log, Roles
 from ivvi.logs.log import Progress
 from ivvi.logs.opening import reopened
@@ -118,7 +118,10 @@ class Shard(TableResult):
             counts = dataclasses.replace(counts, episodes=counts.episodes - again)
             if two.episodes.begins_anew(one.episodes):
                 _warn_of_new_episodes(other.label, str(self.roles.episode))
-        parts = Part(one, self.counts, self.label), Part(two, other.counts, other.label)
+        parts = (
+            LabelledSums(one, self.counts, self.label),
+            LabelledSums(two, other.counts, other.label),
+        )
         if doubt := doubt_together(*parts, total, self.roles):
             warnings.warn(doubt, IvviWarning, stacklevel=2)
         return Shard(

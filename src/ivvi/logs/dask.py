@@ -211,7 +211,7 @@ class ClusterPass:
         pairs = zip(self._clusters, clusters, strict=True)
         return PieceNumbers(episodes, tuple(column.of_values(values) for column, values in pairs))
 
-    def _add(self, part: _Part, *, ordered: bool) -> Ints:
+    def _add(self, part: _PieceResult, *, ordered: bool) -> Ints:
         """Count a piece; returns the numbers of its episodes in the whole log."""
         name, own, counts = self._log.roles.episode, part.end.counts, self.counts
         if name is not None and not ordered:
@@ -277,7 +277,7 @@ class _Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _PieceResult:
     """What a task returns: the folded batches, the first row, and where the walk ended.
 
     `clusters` are the values of each cluster column in the order of their numbers.
@@ -289,7 +289,9 @@ class _Part:
     end: Position
 
 
-def _walk(settings: _Settings, fold: Callable[[Iterable[Batch]], Any], piece: BatchSource) -> _Part:
+def _walk(
+    settings: _Settings, fold: Callable[[Iterable[Batch]], Any], piece: BatchSource
+) -> _PieceResult:
     """Walk over one piece, on a worker."""
     walk, watch, weight = settings.transitions(piece), CopyWatch(settings.roles), 0.0
 
@@ -303,7 +305,7 @@ def _walk(settings: _Settings, fold: Callable[[Iterable[Batch]], Any], piece: Ba
     result = fold(batches())
     end = walk.position(watch.alike, weight)
     carry = replace(end, carry=_copied(end.carry))
-    return _Part(result, _copied(walk.first), walk.clusters, carry)
+    return _PieceResult(result, _copied(walk.first), walk.clusters, carry)
 
 
 def _cut(log: Log) -> list[BatchSource]:

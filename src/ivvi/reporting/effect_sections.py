@@ -14,7 +14,16 @@ from ivvi.reporting import fit_pictures as pictures
 from ivvi.reporting.fit_pictures import KEY
 from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.inline_svg import draw
-from ivvi.reporting.page import Cell, Figure, PageTable, Part, Picture, Points, Section, listed
+from ivvi.reporting.page import (
+    Cell,
+    Figure,
+    PageTable,
+    Picture,
+    Points,
+    Section,
+    SectionPart,
+    listed,
+)
 from ivvi.weak_iv.confidence_sets import piece
 
 MOST_CURVES = 6
@@ -80,7 +89,7 @@ def varying_section(fit: FitView) -> Section | None:
     varying = varying_effects(fit)
     if not varying:
         return None
-    parts: list[Part] = []
+    parts: list[SectionPart] = []
     if (choice := fit.fit.choice) is not None:
         parts.append(Points((("features", choice.sentence),)))
     drawn = varying[:MOST_CURVES]

@@ -25,9 +25,9 @@ from ivvi.reporting.page import (
     Figure,
     Page,
     PageTable,
-    Part,
     Points,
     Section,
+    SectionPart,
     Text,
     check_page,
     listed,
@@ -154,7 +154,7 @@ def log_section(fit: FitView) -> Section:
     facts, columns = fit.facts, fit.facts["columns"]
     dropped = [f"{n:,} {why}" for why, n in facts["dropped"].items() if n]
     keys = [name for role in ("episode", "step", "weight") for name in fit.columns_of(role)]
-    parts: list[Part] = [
+    parts: list[SectionPart] = [
         Points(
             (
                 ("transitions", f"{facts['n']:,}, in {facts['episodes']:,} episodes"),
@@ -197,7 +197,7 @@ def _column_rows(fit: FitView) -> Iterator[tuple[Cell, ...]]:
 def instrument_section(fit: FitView) -> Section:
     """Show whether the instruments move the actions, and what the tests say."""
     d = fit.facts["diagnostics"]
-    parts: list[Part] = []
+    parts: list[SectionPart] = []
     if word := d.get("verdict"):
         parts.append(Badge(word.capitalize(), sentence(d["rule"]), TONES.get(word, "bad")))
         if advice := ADVICE.get(d.get("recommended")):
@@ -239,7 +239,7 @@ def instrument_section(fit: FitView) -> Section:
 
 def residual_section(fit: FitView) -> Section:
     """Show what the models leave, against the instruments and against fitted values."""
-    parts: list[Part] = []
+    parts: list[SectionPart] = []
     if drawn := pictures.residuals(fit):
         parts.append(
             Figure(

@@ -101,7 +101,7 @@ class Badge:
     kind: ClassVar[str] = "verdict"
 
 
-Part = Figure | PageTable | Text | Points | Badge
+SectionPart = Figure | PageTable | Text | Points | Badge
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Section:
 
     title: str
     lead: str
-    parts: tuple[Part, ...]
+    parts: tuple[SectionPart, ...]
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,10 @@ from ivvi.reporting.page import (
     Figure,
     FormattedNumber,
     PageTable,
-    Part,
     Picture,
     Points,
     Section,
+    SectionPart,
     Text,
 )
 from ivvi.rewards import Function, is_reward, reward_to_json
@@ -40,7 +40,7 @@ def policy_section(policy: Any, fit: FitView) -> Section:
     problem = policy.problem
     paid = in_words(problem.reward_at_end)
     at_end = (("when an episode ends", paid),) if paid else ()
-    parts: list[Part] = [
+    parts: list[SectionPart] = [
         Points(
             (
                 ("reward", _words(problem.reward)),
@@ -149,7 +149,7 @@ def _section(facts: Mapping[str, Any]) -> Section:
         f"{facts['horizon']:,} steps from {facts['starts']}, discount {facts['discount']:g}; "
         f"{facts['draws']:,} {facts['method']} draws{plans}."
     )
-    parts: list[Part] = []
+    parts: list[SectionPart] = []
     if facts["warning"]:
         word, _, text = facts["warning"].partition(": ")
         parts.append(Badge(word.capitalize(), text, "doubtful"))

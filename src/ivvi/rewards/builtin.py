@@ -13,7 +13,7 @@ import numpy as np
 
 from ivvi.features.blocks import Array
 
-Coordinates = tuple[float, ...]
+PerColumn = tuple[float, ...]
 
 
 class Reward(Protocol):
@@ -38,9 +38,9 @@ class Quadratic:
     """
 
     kind: ClassVar[str] = "quadratic"
-    weight: Coordinates = (1.0,)
-    target: Coordinates = (0.0,)
-    action_weight: Coordinates = (0.0,)
+    weight: PerColumn = (1.0,)
+    target: PerColumn = (0.0,)
+    action_weight: PerColumn = (0.0,)
 
     def __call__(self, x: Array, a: Array, x_next: Array, h: Array) -> Array:
         """-weight . (x - target)^2 - action_weight . a^2."""
@@ -53,8 +53,8 @@ class Linear:
     """constant + state . x + action . a."""
 
     kind: ClassVar[str] = "linear"
-    state: Coordinates = (0.0,)
-    action: Coordinates = (0.0,)
+    state: PerColumn = (0.0,)
+    action: PerColumn = (0.0,)
     constant: float = 0.0
 
     def __call__(self, x: Array, a: Array, x_next: Array, h: Array) -> Array:
@@ -68,7 +68,7 @@ class RatingReward:
     """sum_i clip(weights_i . x, low, high): the paper's reward of a recommender (section 5.3)."""
 
     kind: ClassVar[str] = "ratings"
-    weights: tuple[Coordinates, ...] = ()
+    weights: tuple[PerColumn, ...] = ()
     low: float = 0.0
     high: float = 5.0
 

@@ -13,7 +13,7 @@ from typing import Any
 from ivvi._io.serialization import unpack_fields
 from ivvi.errors import FileError, InputError, hint, nearest
 from ivvi.features.custom_block import import_saved
-from ivvi.rewards.builtin import Coordinates, Learned, Linear, Quadratic, RatingReward, Reward
+from ivvi.rewards.builtin import Learned, Linear, PerColumn, Quadratic, RatingReward, Reward
 from ivvi.rewards.next_state_rewards import SeenReward, seen_reward
 from ivvi.rewards.user_functions import Function
 
@@ -117,7 +117,7 @@ def parse_reward(word: str, state: StateNames = (), action: StateNames = ()) -> 
     return KINDS[kind](**settings)  # type: ignore[no-any-return]
 
 
-def _read_numbers(values: str, columns: StateNames, label: str) -> Coordinates:
+def _read_numbers(values: str, columns: StateNames, label: str) -> PerColumn:
     """Read ``0.05``, ``1;0``, or ``glucose:1``: numbers of the named columns, 0 for the others."""
     pairs = [part.rpartition(":") for part in values.split(";")]
     named = [column.strip() for column, colon, _ in pairs if colon]
@@ -176,7 +176,7 @@ def _of_predicted(reward: Quadratic | Linear, model: Any) -> Quadratic | Linear:
     if not carried:
         return reward
     predicted = [name for name in model.state if name not in carried]
-    wider: dict[str, Coordinates] = {}
+    wider: dict[str, PerColumn] = {}
     for name in ("weight", "target") if isinstance(reward, Quadratic) else ("state",):
         numbers = getattr(reward, name)
         if len(numbers) in (1, len(predicted)):

@@ -371,8 +371,10 @@ class PairSums:
             for a in one:
                 together.setdefault(a, set()).update(b for b in one if b >= a)
         self._groups, self._rank = groups, rank
-        self._residuals = _Products({a: sorted(others) for a, others in sorted(together.items())})
-        self._coordinates = _Products({c: list(range(c, rank)) for c in range(rank)})
+        self._residuals = _PairProducts(
+            {a: sorted(others) for a, others in sorted(together.items())}
+        )
+        self._coordinates = _PairProducts({c: list(range(c, rank)) for c in range(rank)})
         self._sums = np.zeros((self._residuals.count, self._coordinates.count))
 
     def add(self, resid: Floats, white: Floats) -> None:
@@ -389,7 +391,7 @@ class PairSums:
         return blocks
 
 
-class _Products:
+class _PairProducts:
     """Products of rows a and b of a matrix, for each a with the later ones that it is given."""
 
     def __init__(self, partners: dict[int, list[int]]) -> None:

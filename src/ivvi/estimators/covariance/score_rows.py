@@ -145,7 +145,7 @@ def _add(
     design: Design,
 ) -> Codes:
     """Add batches to the meats of each score; returns the codes of their rows."""
-    rows, codes = _Rows(scores, design, lags=errors.kind == "hac"), Codes(errors, roles)
+    rows, codes = _ScoreRows(scores, design, lags=errors.kind == "hac"), Codes(errors, roles)
     for batch in batches:
         numbers = codes.of(batch)
         for part, values in rows.chunks(batch):
@@ -244,7 +244,7 @@ def meats_of(
     return [ClusterMeat(groups, ordered=in_runs, inside=inside) for in_runs in together]
 
 
-class _Rows:
+class _ScoreRows:
     """Evaluates the residuals and coordinates of several scores with one product.
 
     Rows of weight zero are left out, so that none of them makes a cluster; where `lags`
