@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import combinations, zip_longest
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ivvi.features.design import Floats
 from ivvi.logs import Batch, Roles
@@ -15,6 +16,8 @@ MOST_TERMS = 120
 ROUNDING = 1e-9
 CUT, QUANTILE_ROWS = 0.025, 1024
 """Share of rows beyond the outer quantiles, on either side, and rows that tell these."""
+FEW = 64
+"""Rows that mostly show a third value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +41,14 @@ def product_terms(rows: Batch, roles: Roles) -> Terms:
     every use has its share of the terms that are looked at.
     """
     x, z, (states, instruments) = cut(rows.x), cut(rows.z), (roles.state, roles.instrument)
+    bent, bent_z = (~_have_two_values(values) for values in (x, z))
     terms: list[_Product] = []
-    for means, names, columns in (("bends", states, x), ("dose", instruments, z)):
-        for name, values in zip(names, columns, strict=True):
-            if not _has_two_values(values):
+    for means, names, columns, bends in (
+        ("bends", states, x, bent),
+        ("dose", instruments, z, bent_z),
+    ):
+        for name, values, bend in zip(names, columns, bends, strict=True):
+            if bend:
                 terms.append((Term((name,), means), values, values))
     several = max(len(x), len(z))
     pairs = [(i % several, (i + by) % several) for by in range(several) for i in range(several)]
@@ -52,14 +59,12 @@ def product_terms(rows: Batch, roles: Roles) -> Terms:
         for i, j in combinations(range(len(x)), 2)
     ]
     once, twice = (
-        [
-            (Term((states[i], instruments[j]), "turns"), turned[i], z[j])
-            for i, j in pairs
-            if not _has_two_values(x[i])
-        ]
-        for turned in _turned(rows.x)
+        [(Term((states[i], instruments[j]), "turns"), turned[i], z[j]) for i, j in pairs if bent[i]]
+        for turned in _turned(np.ascontiguousarray(rows.x.T))
     )
-    uses = (varies, _joint_terms(rows, roles), together, once, twice)
+    squares = bool(bent.all() and bent_z.all()) and not _have_two_values(rows.a.T).any()
+    joint = _joint_terms(x, z, rows.a, roles, "joint" if squares else "levels")
+    uses = (varies, joint, together, once, twice)
     terms += [one for row in zip_longest(*uses) for one in row if one is not None]
     Q = np.empty((min(len(terms), MOST_TERMS), len(rows)))
     for row, (_, one, other) in zip(Q, terms, strict=False):
@@ -67,39 +72,63 @@ def product_terms(rows: Batch, roles: Roles) -> Terms:
     return [term for term, _, _ in terms[:MOST_TERMS]], Q
 
 
-def _joint_terms(rows: Batch, roles: Roles) -> list[_Product]:
+def _joint_terms(x: Floats, z: Floats, a: Floats, roles: Roles, means: str) -> list[_Product]:
     """Return products of two actions, each as the instruments tell it: do they work together?
 
     Indicators of one category have none, as they exclude each other.
     """
-    of_state, z = np.column_stack([np.ones(len(rows)), cut(rows.x).T]), cut(rows.z).T
-    beside = z - of_state @ np.linalg.lstsq(of_state, z, rcond=ROUNDING)[0]
-    told = cut(z @ np.linalg.lstsq(beside, rows.a, rcond=ROUNDING)[0])
     column = {name: one.column for one in roles.categories for name in one.names}
-    squares = not any(_has_two_values(v) for v in np.hstack([rows.x, rows.a, rows.z]).T)
-    return [
-        (Term((one, other), "joint" if squares else "levels"), told[i], told[j])
+    pairs = [
+        (i, j)
         for (i, one), (j, other) in combinations(enumerate(roles.action), 2)
         if column.get(one, one) != column.get(other, other)
     ]
+    if not pairs:
+        return []
+    of_state = np.vstack([np.ones(len(a)), x])
+    beside = z - _coefficients(of_state, z).T @ of_state
+    told = cut((_coefficients(beside, a.T).T @ beside).T)
+    acted = roles.action
+    return [(Term((acted[i], acted[j]), means), told[i], told[j]) for i, j in pairs]
 
 
-def _turned(columns: Floats) -> tuple[Floats, Floats]:
-    """Return a whole wave and two of them over the ranks of columns (n, d), as rows (d, n).
+def _coefficients(X: Floats, Y: Floats) -> Floats:
+    """Return the regression of rows Y (q, n) on rows X (p, n), (p, q), by the normal equations."""
+    return np.asarray(np.linalg.lstsq(X @ X.T, X @ Y.T, rcond=ROUNDING)[0])
 
-    A line tells nothing of a wave: with ranks from 0 to 1 they are cos 2 pi r and cos 4 pi r.
-    The ranks are those among a part of the rows.
+
+def _turned(values: Floats) -> tuple[Floats, Floats]:
+    """Return a whole wave and two of them over the ranks of rows (d, n), standardised.
+
+    A line tells nothing of a wave: with ranks r from 0 to 1 they are cos 2 pi r and
+    cos 4 pi r = 2 cos^2 2 pi r - 1.
     """
-    every = max(1, len(columns) // QUANTILE_ROWS)
-    ranks, ordered = np.empty(columns.shape), np.sort(columns[::every], axis=0)
-    for rank, some, column in zip(ranks.T, ordered.T, columns.T, strict=True):
-        rank[:] = np.searchsorted(some, column) + np.searchsorted(some, column, "right")
-    waves = [cut(np.cos(k * np.pi * ranks / len(ordered))) for k in (1, 2)]
-    return waves[0], waves[1]
+    once = np.cos(2 * np.pi * _ranks(values))
+    return _standardised(once), _standardised(2 * once**2 - 1)
 
 
-def _has_two_values(values: Floats) -> bool:
-    return bool(((values == values.min()) | (values == values.max())).all())
+def _ranks(values: Floats) -> Floats:
+    """Return the ranks in each row of (d, n), from 0 to 1; equal values share theirs."""
+    order = np.argsort(values, axis=1)
+    ordered = np.take_along_axis(values, order, axis=1)
+    place, last = np.arange(values.shape[1]), values.shape[1] - 1
+    differs = np.diff(ordered) != 0
+    below = np.where(np.pad(differs, ((0, 0), (1, 0))), place, 0)
+    upto = np.where(np.pad(differs, ((0, 0), (0, 1))), place, last)
+    first = np.maximum.accumulate(below, axis=1)
+    final = np.minimum.accumulate(upto[:, ::-1], axis=1)[:, ::-1]
+    ranks = np.empty(values.shape)
+    np.put_along_axis(ranks, order, (first + final + 1) / (2 * len(place)), axis=1)
+    return ranks
+
+
+def _have_two_values(columns: Floats) -> NDArray[np.bool_]:
+    """Return which rows of (d, n) hold two values at most; a few of each rule out most."""
+    two = np.ones(len(columns), dtype=bool)
+    for i, values in enumerate(columns):
+        for part in (values[:FEW], values):
+            two[i] = two[i] and ((part == part.min()) | (part == part.max())).all()
+    return two
 
 
 def cut(columns: Floats) -> Floats:
@@ -110,7 +139,12 @@ def cut(columns: Floats) -> Floats:
     rare = low == high  # nothing would be left of events that are rare
     low, high = np.where(rare, values.min(axis=1), low), np.where(rare, values.max(axis=1), high)
     values = np.clip(values, low[:, None], high[:, None])
-    values -= values.mean(axis=1, keepdims=True)
-    spread = values.std(axis=1, keepdims=True)
-    scaled: Floats = values / np.where(spread > 0, spread, 1.0)
+    return _standardised(values)
+
+
+def _standardised(values: Floats) -> Floats:
+    """Return rows (d, n) less their means, in standard deviations."""
+    rest = values - values.mean(axis=1, keepdims=True)
+    spread = np.sqrt(np.einsum("dn,dn->d", rest, rest) / rest.shape[1])[:, None]
+    scaled: Floats = rest / np.where(spread > 0, spread, 1.0)
     return scaled

@@ -30,6 +30,8 @@ FEWEST = 3
 FAR, FAR_WHOLE, FAR_ANY = 0.2, 2.0, 5.0
 """Ranges of the rest that a usual code lies beyond it, in columns of fractions and of whole
 numbers, and any other value but zero."""
+FEW_ROWS = 256
+"""Rows that mostly show that an end is not far."""
 FEW_VALUES = 20
 """From this many distinct other values on, any value may be a code."""
 
@@ -180,29 +182,30 @@ def _columns(head: Batch, roles: Roles) -> Mapping[str, Floats]:
     ]
     columns: dict[str, Floats] = {}
     for names, part in parts:
-        for name, values, odd in zip(names, part.T, _odd_ends(part), strict=True):
-            if odd and name not in coded | derived:
-                columns[name] = values
+        if not derived.issuperset(names):
+            for name, values, odd in zip(names, part.T, _odd_ends(part), strict=True):
+                if odd and name not in coded | derived:
+                    columns[name] = values
     return columns
 
 
 def _odd_ends(V: Floats) -> NDArray[np.bool_]:
     """Return in which columns of V (n, d) an end may be a code, (d,): a cheap look first.
 
-    A code is the lowest or the highest value. It comes again, and is a usual one or far from
-    all values in between.
+    A code is the lowest or the highest value. It comes again, and lies far from those in between:
+    from a part of these in any case.
     """
     if len(V) < FEWEST:
         return np.zeros(V.shape[1], dtype=bool)
     low, high = V.min(axis=0), V.max(axis=0)
-    is_low, is_high = low == V, high == V
-    often = np.maximum(np.count_nonzero(is_low, axis=0), np.count_nonzero(is_high, axis=0))
-    if not (often >= FEWEST).any():
-        return np.zeros(V.shape[1], dtype=bool)
-    above = np.where(is_low, np.inf, V).min(axis=0)
-    below = np.where(is_high, -np.inf, V).max(axis=0)
-    far = np.maximum(above - low, high - below) >= FAR_ANY * (below - above)
-    return np.asarray((often >= FEWEST) & (far | np.isin(low, CODES) | np.isin(high, CODES)))
+    often = np.maximum(np.count_nonzero(low == V, axis=0), np.count_nonzero(high == V, axis=0))
+    usual = np.isin(low, CODES) | np.isin(high, CODES)
+    part = V[:: max(1, len(V) // FEW_ROWS)]
+    codes = np.isin(part, CODES) & usual
+    above = np.where((part == low) | codes, np.inf, part).min(axis=0)
+    below = np.where((part == high) | codes, -np.inf, part).max(axis=0)
+    far = np.where(usual, FAR, FAR_ANY) * (below - above)
+    return np.asarray((often >= FEWEST) & (np.maximum(above - low, high - below) >= far))
 
 
 def _are_codes(distinct: Floats) -> NDArray[np.bool_]:
