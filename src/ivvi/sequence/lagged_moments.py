@@ -222,14 +222,18 @@ def compute_sequence_moments(
             root = None if batch.weight is None else np.sqrt(batch.weight)[:, None]
             before, linked, place = walker.look(batch, u_rows)
             number = blocks.number(batch, place)
-            at = vector.z_columns
-            still &= (u_rows[linked, at] == before[linked, at]).all(axis=0)
-            W = np.hstack([u_rows, before])[linked]
-            n_pairs += len(W)
-            _add(pairs, number[linked], W, None if root is None else root[linked])
+            at, apart = vector.z_columns, np.flatnonzero(~linked)
+            changed = u_rows[:, at] != before[:, at]
+            changed[apart] = False
+            still &= ~changed.any(axis=0)
+            both = np.hstack([u_rows, before])
+            both[apart] = 0.0  # adds nothing
+            n_pairs += len(both) - len(apart)
+            _add(pairs, number, both, root)
             h = vector.products(u_rows)
             _add(products, number, u_rows, root, h)
-            squares = squares + np.sum((h if root is None else h * root) ** 2, axis=0)
+            h = h if root is None else h * root
+            squares = squares + np.einsum("nh,nh->h", h, h)
             parts = [(whole, slice(None)), (late, place >= half), (first, place == 0)]
             if batch.time is not None:
                 parts += [(a, batch.time >= cut) for a, cut in zip(after, cuts, strict=True)]
