@@ -38,7 +38,7 @@ RUNS = {
 }
 COUNTED = """
 import sys
-from ivvi.cli.main import main
+from ivvi.__main__ import main
 from ivvi.logs.parquet_files import ParquetTable
 cells, plain = 0, ParquetTable.batches
 def batches(self, columns, *rest, **more):
