@@ -178,8 +178,8 @@ def factors():
 @pytest.fixture
 def few_episodes(monkeypatch):
     """Let `ivvi.value` simulate a tenth of its steps, for tests that its error does not decide."""
-    monkeypatch.setattr("ivvi.evaluation.rollout_design.POINT_STEPS", 10_000)
-    monkeypatch.setattr("ivvi.evaluation.rollout_design.MANY_STEPS", 600)
+    monkeypatch.setattr("ivvi.evaluation.episode_sampling.POINT_STEPS", 10_000)
+    monkeypatch.setattr("ivvi.evaluation.episode_sampling.MANY_STEPS", 600)
 
 
 @pytest.fixture(scope="session")

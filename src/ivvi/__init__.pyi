@@ -12,11 +12,11 @@ from .estimators.sieve import choose_features
 from .evaluation.action_stability import stability
 from .evaluation.value_policy import value
 from .features.feature_map import custom, linear, one_hot
-from .fitting.confidence_set import interval
 from .fitting.curve import curve
 from .fitting.effect import effect
-from .fitting.estimating import diagnose, estimate, fit
+from .fitting.effect_interval import interval
 from .fitting.fit import Fit
+from .fitting.fit_and_diagnose import diagnose, estimate, fit
 from .fitting.impulse_response.respond import respond
 from .fitting.saved_fit import load_fit
 from .fitting.saved_moments import Shard
@@ -34,7 +34,7 @@ from .reporting.fit_page import report
 from .sensitivity_analysis.analysis import sensitivity
 from .sequence.check import check
 from .simulators.catalogue import make_env
-from .simulators.env import ConfoundedEnv
+from .simulators.confounded_env import ConfoundedEnv
 from .simulators.evaluate import evaluate
 
 __version__: str

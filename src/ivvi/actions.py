@@ -39,13 +39,13 @@ class Actions:
     Examples
     --------
     >>> Actions.box(-1, 1, dim=2)
-    Actions(box of 2)
+    Actions(2 continuous actions)
     >>> Actions.binary(1)
     Actions(one binary action)
     >>> Actions.binary(20)
     Actions(20 binary actions)
     >>> Actions.product(Actions.box([0.0], [5.0]), Actions.finite([[0.0], [1.0], [3.0]]))
-    Actions(box of 1 x 3 choices)
+    Actions(one continuous action x 3 choices)
     """
 
     low: np.ndarray
@@ -313,8 +313,9 @@ class Actions:
             raise FileError(f"the saved set of actions cannot be read: {error}") from error
 
     def __repr__(self) -> str:
-        parts = [f"box of {len(self.low)}"] if len(self.low) else []
-        d = self.rows.shape[1]
+        parts, boxed, d = [], len(self.low), self.rows.shape[1]
+        if boxed:
+            parts.append("one continuous action" if boxed == 1 else f"{boxed} continuous actions")
         if d and self.levels and set(self.levels) == {(0.0, 1.0)}:
             parts.append("one binary action" if d == 1 else f"{d} binary actions")
         elif d:

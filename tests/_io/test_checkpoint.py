@@ -140,7 +140,7 @@ def test_every_row_is_read_once_after_a_kill(log, tmp_path, reaper, monkeypatch)
 
     monkeypatch.setattr(ivvi.moments.Moments, "of_batch", classmethod(of_batch))
     monkeypatch.setattr(
-        "ivvi.fitting.row_warnings.predicts_worse", lambda *_: ""
+        "ivvi.fitting.fit_warnings.predicts_worse", lambda *_: ""
     )  # of rows in memory
     path = tmp_path / "state"
     reaper.when = 20

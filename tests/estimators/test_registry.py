@@ -3,7 +3,7 @@
 import pytest
 
 from helpers import OPTIONS, fit_json, make_rows, write_table
-from ivvi import InputError, words
+from ivvi import InputError, option_values
 from ivvi.estimators.registry import (
     METHODS,
     make_method,
@@ -14,9 +14,9 @@ from ivvi.estimators.registry import (
 from ivvi.estimators.smooth import Smooth
 
 
-@pytest.mark.parametrize("word", [*words.OTHER_NAMES, "2SLS", "OLS", "Exact"])
+@pytest.mark.parametrize("word", [*option_values.OTHER_NAMES, "2SLS", "OLS", "Exact"])
 def test_the_names_of_the_field_mean_the_method(word):
-    assert make_method(word).name == words.OTHER_NAMES.get(word.lower(), word.lower())
+    assert make_method(word).name == option_values.OTHER_NAMES.get(word.lower(), word.lower())
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_word_that_is_near_none_gets_all_of_them():
         make_method("zzz")
 
 
-@pytest.mark.parametrize("word", words.METHODS)
+@pytest.mark.parametrize("word", option_values.METHODS)
 def test_every_method_is_restored_from_its_name_and_settings(word):
     method = make_method(word)
     assert method.name == word

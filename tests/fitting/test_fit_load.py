@@ -8,7 +8,7 @@ import pytest
 
 import ivvi
 from helpers import assert_refused, run
-from ivvi import InputError, words
+from ivvi import InputError, option_values
 from ivvi._io.serialization import Packer, Unpacker
 from ivvi.errors import FileError
 from ivvi.estimators.registry import METHODS
@@ -51,7 +51,7 @@ def assert_same(one: ivvi.Fit, two: ivvi.Fit) -> None:
 
 def test_every_method_is_tried() -> None:
     assert {word.partition(":")[0] for word in WORDS} == set(METHODS) - {"smooth"}
-    assert {word.partition(":")[0] for word in words.METHODS} == set(METHODS) - {"smooth"}
+    assert {word.partition(":")[0] for word in option_values.METHODS} == set(METHODS) - {"smooth"}
 
 
 @pytest.mark.filterwarnings("ignore:k = 0.5 is far below one")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ivvi.dynamics.extrapolation import FAR
+from ivvi.dynamics.range_clamping import FAR
 from ivvi.planning import Problem
 from ivvi.planning.simple_rules import STEPS, HeldRule, lower_bounds
 

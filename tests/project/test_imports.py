@@ -119,7 +119,7 @@ def test_an_unknown_name_is_an_attribute_error():
     ("module", "statement"),
     [
         ("dynamics/model.py", "import jax"),
-        ("dynamics/model.py", "from ivvi.dynamics import env"),
+        ("dynamics/model.py", "from ivvi.dynamics import gym_env"),
         ("estimators/sgda/loop.py", "from ivvi.estimators.sgda import jax_kernel"),
         pytest.param("_io/result.py", "import pandas", marks=pytest.mark.thorough),
         pytest.param("fitting/fit.py", "import ivvi.dynamics.rollout", marks=pytest.mark.thorough),

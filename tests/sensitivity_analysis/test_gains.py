@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ivvi
-from ivvi.dynamics.env import ModelSimulator, one_of
+from ivvi.dynamics.gym_env import ModelSimulator, one_of
 from ivvi.dynamics.rollout import roll_out
 from ivvi.evaluation.stacked_policies import Fixed, OneAction
 from ivvi.evaluation.value_inputs import ValueInputs

@@ -16,7 +16,7 @@ from ivvi import ConfoundedEnv, InputError
 from ivvi.features.design import build_design
 from ivvi.logs import Batch
 from ivvi.moments import compute_moments
-from ivvi.sequence.lagged_moments import Blocks, compute_sequence_moments
+from ivvi.sequence.row_pair_moments import Blocks, compute_sequence_moments
 from ivvi.simulators import World, gaussian
 from ivvi_reproduction.sequence_checks import draw
 

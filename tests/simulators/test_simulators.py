@@ -9,7 +9,7 @@ import pytest
 
 import ivvi
 from ivvi import InputError
-from ivvi.simulators import env as env_module
+from ivvi.simulators import confounded_env as env_module
 from world_checks import assert_covariance, correlations, true_mean
 
 SMALL = {"episodes": 20, "horizon": 50}

@@ -12,7 +12,7 @@ import pytest
 import ivvi
 from ivvi import ConfoundedEnv, InputError
 from ivvi.simulators import World, gaussian
-from ivvi.simulators import env as env_module
+from ivvi.simulators import confounded_env as env_module
 from world_checks import correlations
 
 

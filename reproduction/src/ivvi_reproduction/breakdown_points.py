@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ivvi.dynamics.env import one_of
+from ivvi.dynamics.gym_env import one_of
 from ivvi.dynamics.rollout import roll_out
 from ivvi.errors import InputError, IvviWarning
 from ivvi.features.blocks import Array

@@ -23,7 +23,7 @@ import typer
 from ivvi.errors import IvviWarning
 from ivvi.features.design import Floats
 from ivvi.fitting import Fit, estimate
-from ivvi.fitting.inference import half_widths
+from ivvi.fitting.inference_tables import half_widths
 from ivvi.logs import Log, read_logs
 from ivvi_reproduction.study import (
     Bar,

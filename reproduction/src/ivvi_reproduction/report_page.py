@@ -10,7 +10,7 @@ import numpy as np
 
 from ivvi._io.plotting import IV, LS, MUTED
 from ivvi.reporting.inline_svg import EXTRA, INK, draw
-from ivvi.reporting.page import Cell, Figure, Page, PageTable, Part, Picture, Section
+from ivvi.reporting.page import Cell, Figure, Page, PageTable, Picture, Section, SectionPart
 from ivvi_reproduction.reproduce import read_results
 from ivvi_reproduction.results import BandCurve, ResultFigure, Results, ResultTable
 
@@ -41,7 +41,7 @@ def _group(name: str) -> str:
 
 
 def _section(results: Results, name: str) -> Section:
-    parts: list[Part] = []
+    parts: list[SectionPart] = []
     for table in (table for table in results.tables if _group(table.name) == name):
         parts += [_overview(table)] if set(REGRET) <= set(table.columns) else []
         parts.append(PageTable(table.title, table.columns, table.rows, table.note, table.command))
@@ -51,7 +51,7 @@ def _section(results: Results, name: str) -> Section:
     return Section(name.capitalize(), _lead(parts), tuple(parts))
 
 
-def _lead(parts: list[Part]) -> str:
+def _lead(parts: list[SectionPart]) -> str:
     tables = sum(isinstance(part, PageTable) for part in parts)
     return f"{tables} tables and {len(parts) - tables} figures."
 

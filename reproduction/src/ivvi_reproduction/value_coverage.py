@@ -19,10 +19,10 @@ import numpy as np
 
 from ivvi.actions import Actions
 from ivvi.errors import IvviWarning
+from ivvi.evaluation.episode_sampling import RolloutDesign
 from ivvi.evaluation.interval_estimate import INTERVALS, IntervalEstimate, gains_of
+from ivvi.evaluation.many_model_rollout import Episodes, RolloutTask, returns
 from ivvi.evaluation.model_draws import estimated_model, repeated
-from ivvi.evaluation.rollout import Episodes, RolloutTask, returns
-from ivvi.evaluation.rollout_design import RolloutDesign
 from ivvi.evaluation.stacked_policies import BehaviourActor, Planned
 from ivvi.evaluation.value_estimator import ValueEstimator
 from ivvi.evaluation.value_inputs import ValueInputs

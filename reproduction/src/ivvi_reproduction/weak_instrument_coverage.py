@@ -21,7 +21,7 @@ from ivvi.diagnostics import first_stage
 from ivvi.estimators import Exact
 from ivvi.features.design import Design
 from ivvi.features.feature_map import linear
-from ivvi.fitting.inference import NORMAL_95
+from ivvi.fitting.inference_tables import NORMAL_95
 from ivvi.logs import Batch, Roles
 from ivvi.moments import Moments
 from ivvi.weak_iv.confidence_sets import anderson_rubin, conditional_likelihood_ratio

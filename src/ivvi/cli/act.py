@@ -149,8 +149,8 @@ def _serve(folder: Path, trust: tuple[str, ...], unseen: str | None, excluded: l
     """Answer lines of standard input on standard output until it ends."""
     if any(option is not None for option in excluded):
         raise InputError("--stdin cannot be combined with --out, --model, --step or --json")
+    from ivvi.planning.json_lines_server import serve
     from ivvi.planning.saved_policy import load_policy
-    from ivvi.planning.serving import serve
 
     if sys.stdin is None:  # it was closed (<&-)
         raise InputError("--stdin reads standard input, which is closed")

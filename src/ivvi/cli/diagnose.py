@@ -65,7 +65,7 @@ def diagnose(  # noqa: PLR0913
 ) -> None:
     """Say how strong the instruments are, what they identify, and whether they look valid."""
     from ivvi.fitting import estimate
-    from ivvi.fitting.estimating import diagnose as diagnose_fit
+    from ivvi.fitting.fit_and_diagnose import diagnose as diagnose_fit
     from ivvi.fitting.fit_summary import dropped_rows, log_line
     from ivvi.fitting.saved_fit import is_saved_fit, load_fit
 

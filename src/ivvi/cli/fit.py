@@ -28,7 +28,7 @@ from ivvi.cli.options import (
 )
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say, warn
 from ivvi.errors import InputError
-from ivvi.words import METHODS, listed
+from ivvi.option_values import METHODS, listed
 
 
 @dataclass(frozen=True, slots=True)

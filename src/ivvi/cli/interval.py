@@ -23,7 +23,7 @@ from ivvi.cli.options import (
 )
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say
 from ivvi.errors import InputError
-from ivvi.words import SET_ERRORS, listed
+from ivvi.option_values import SET_ERRORS, listed
 
 
 def interval(  # noqa: PLR0913
@@ -67,7 +67,7 @@ def interval(  # noqa: PLR0913
 ) -> None:
     """Give a confidence set for one effect that is valid however weak the instrument is."""
     from ivvi.estimators import StandardErrors
-    from ivvi.fitting.confidence_set import interval as confidence_set
+    from ivvi.fitting.effect_interval import interval as confidence_set
     from ivvi.fitting.saved_fit import is_saved_fit, load_fit
     from ivvi.fitting.saved_moments import open_like
 

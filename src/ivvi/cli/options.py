@@ -21,7 +21,7 @@ import typer
 from ivvi.cli.overwrite_guard import check_inputs_are_kept
 from ivvi.cli.terminal import peak_memory, steps_shown
 from ivvi.errors import InputError, check_seed
-from ivvi.words import FEATURES, STANDARD_ERRORS, listed
+from ivvi.option_values import FEATURES, STANDARD_ERRORS, listed
 
 Verbose = Annotated[
     bool, typer.Option("--verbose", help="Log each step to stderr; show tracebacks.")

@@ -19,7 +19,7 @@ from ivvi.cli.read_numbers import (
 )
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say, warn
 from ivvi.errors import InputError, PlanningWarning
-from ivvi.words import PLANNERS, listed
+from ivvi.option_values import PLANNERS, listed
 
 
 def plan(  # noqa: PLR0913
@@ -166,7 +166,7 @@ def plan(  # noqa: PLR0913
     if horizon is None:
         steps, why = dynamics.usual_horizon
         say(f"horizon {steps:,}: {why}", quiet=json == "-")
-    say(f"{policy!r} saved in {out}", quiet=json == "-")
+    say(f"policy saved in {out}", quiet=json == "-")
     facts = {
         "policy": str(out),
         "method": method,

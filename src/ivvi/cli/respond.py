@@ -18,7 +18,7 @@ from ivvi.cli.options import (
 )
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say
 from ivvi.errors import InputError
-from ivvi.words import RESPONSE_ERRORS, listed
+from ivvi.option_values import RESPONSE_ERRORS, listed
 
 
 def respond(  # noqa: PLR0913

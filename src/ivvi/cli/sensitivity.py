@@ -10,7 +10,7 @@ import typer
 from ivvi.cli.options import Force, Json, Seed, TrustOption, trusted
 from ivvi.cli.read_numbers import read_states
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say
-from ivvi.words import RIVALS, listed
+from ivvi.option_values import RIVALS, listed
 
 
 def sensitivity(  # noqa: PLR0913

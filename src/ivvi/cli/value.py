@@ -20,7 +20,7 @@ from ivvi.cli.options import (
 )
 from ivvi.cli.read_numbers import end_rewards, named_values, read_states
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say
-from ivvi.words import DRAW_METHODS, RIVALS, listed
+from ivvi.option_values import DRAW_METHODS, RIVALS, listed
 
 
 def value(  # noqa: PLR0913

@@ -22,7 +22,7 @@ from ivvi.diagnostics.tails_and_quantiles import chi2_tail
 from ivvi.errors import InputError
 from ivvi.estimators import Estimate
 from ivvi.estimators.covariance.influence import Influence
-from ivvi.estimators.covariance.resolved_errors import Resolved
+from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.features.design import Floats
 from ivvi.logs import Batch, Log
 from ivvi.logs.instrument_groups import FEWEST_GROUPS, ROWS_PER_GROUP

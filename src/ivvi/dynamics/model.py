@@ -1,7 +1,7 @@
 """The estimated dynamics, x' = W phi(x, a) + noise: every simulation draws next states from here.
 
 Where features are not linear, states outside the log's range count as the nearest one inside
-(`ivvi.dynamics.extrapolation`). Indicators of categories are drawn as such.
+(`ivvi.dynamics.range_clamping`). Indicators of categories are drawn as such.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ import numpy as np
 from ivvi._io.files import Saved, save_folder
 from ivvi._io.result import Records, TableResult
 from ivvi.categories import CodedColumn, decode_rows, encode_rows, raw_columns
-from ivvi.dynamics.extrapolation import beyond, is_affine, is_limited, reward_fade, state_range
 from ivvi.dynamics.horizon import default_horizon
-from ivvi.dynamics.model_parts import pack_model
+from ivvi.dynamics.model_serialization import pack_model
 from ivvi.dynamics.next_state_distribution import (
     Categories,
     NoiseLaw,
@@ -30,6 +29,7 @@ from ivvi.dynamics.next_state_distribution import (
     noise_law,
     state_categories,
 )
+from ivvi.dynamics.range_clamping import beyond, is_affine, is_limited, reward_fade, state_range
 from ivvi.dynamics.state_update import StateUpdate
 from ivvi.dynamics.weights import Weights, weight_lines
 from ivvi.errors import ColumnError, InputError, nearest
@@ -38,7 +38,7 @@ from ivvi.features.feature_map import FeatureMap
 
 if TYPE_CHECKING:  # a model is loaded without what it takes to estimate one
     from ivvi.diagnostics import Verdict
-    from ivvi.dynamics.env import ModelEnv
+    from ivvi.dynamics.gym_env import ModelEnv
     from ivvi.logs import Sample
 
 KIND = "model"
@@ -336,7 +336,7 @@ class Dynamics(TableResult):
         return self.W, self.noise_cov, self.phi.numbers, self.reach, self.fade
 
     def as_env(self, reward: Any, actions: Any, **settings: Any) -> ModelEnv:
-        """Return the estimated world as a Gymnasium environment (`ivvi.dynamics.env.ModelEnv`).
+        """Return the estimated world as a Gymnasium environment (`ivvi.dynamics.gym_env.ModelEnv`).
 
         Parameters
         ----------
@@ -347,7 +347,7 @@ class Dynamics(TableResult):
             `horizon`, by default the usual length of the log's episodes; `terminal`, which tells
             the states that end an episode; `reward_at_end` and `instrument` as for `ivvi.plan`.
         """
-        env = importlib.import_module("ivvi.dynamics.env")  # by name: it brings JAX
+        env = importlib.import_module("ivvi.dynamics.gym_env")  # by name: it brings JAX
         made: ModelEnv = env.ModelEnv(self, reward, actions, **settings)
         return made
 

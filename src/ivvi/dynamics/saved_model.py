@@ -11,7 +11,7 @@ import numpy as np
 from ivvi._io.files import load_folder
 from ivvi._io.trust import Trust, trusting
 from ivvi.dynamics.model import KIND, Dynamics
-from ivvi.dynamics.model_parts import unpack_model
+from ivvi.dynamics.model_serialization import unpack_model
 from ivvi.errors import FileError, TrustError
 
 UNKNOWN = ("bread", (0, 0))

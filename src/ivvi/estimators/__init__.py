@@ -1,14 +1,14 @@
 """From moments to W and its covariance: the saddle point, the k-class, GMM, least squares."""
 
-from ivvi.estimators.covariance.covariance import Covariance
 from ivvi.estimators.covariance.standard_errors import StandardErrors
+from ivvi.estimators.covariance.weight_covariance import Covariance
+from ivvi.estimators.empirical_bayes import Shrunk
 from ivvi.estimators.estimate import Estimate, Method
 from ivvi.estimators.gmm import GMM
 from ivvi.estimators.kclass import LIML, Fuller, KClass
 from ivvi.estimators.least_squares import Exact, LeastSquares
 from ivvi.estimators.penalised import Penalised
 from ivvi.estimators.sgda.sgda import SGDA
-from ivvi.estimators.shrinkage import Shrunk
 
 __all__ = [
     "GMM",

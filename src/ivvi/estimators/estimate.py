@@ -12,7 +12,7 @@ from ivvi._io.checkpoint import Checkpoint
 from ivvi._io.result import Compact, Records, TableResult
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.convergence import Trace
-from ivvi.estimators.covariance.covariance import Covariance, homoskedastic
+from ivvi.estimators.covariance.weight_covariance import Covariance, homoskedastic
 from ivvi.features.design import Design
 from ivvi.features.feature_map import describe_direction
 from ivvi.logs import Log

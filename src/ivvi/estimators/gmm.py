@@ -10,7 +10,7 @@ import numpy as np
 from ivvi._io.checkpoint import Checkpoint
 from ivvi.errors import DataError, IdentificationError, InputError
 from ivvi.estimators.covariance.estimate_covariance import residual_score
-from ivvi.estimators.covariance.resolved_errors import Resolved
+from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.estimators.covariance.scores import score
 from ivvi.estimators.covariance.standard_errors import StandardErrors
 from ivvi.estimators.estimate import Estimate, Rows, dual, exactly_fitted, extension, with_weights

@@ -25,7 +25,7 @@ import numpy as np
 
 from ivvi._io.checkpoint import Checkpoint
 from ivvi.errors import DataError, IdentificationError, InputError
-from ivvi.estimators.covariance.covariance import Covariance
+from ivvi.estimators.covariance.weight_covariance import Covariance
 from ivvi.estimators.estimate import Estimate, Rows, dual, with_weights
 from ivvi.estimators.least_squares import two_stage
 from ivvi.estimators.whitening import Whitened, exogenous, whiten

@@ -1,7 +1,7 @@
 """The estimators by name, and how their settings are saved and restored.
 
-`ivvi.words` has the words that are offered, and other names for some. What sets a method apart
-(`needs_rows`, `has_robust_intervals`, `one_solution`) is written on its class.
+`ivvi.option_values` has the words that are offered, and other names for some. What sets a method
+apart (`needs_rows`, `has_robust_intervals`, `one_solution`) is written on its class.
 
 | word | class |
 |---|---|
@@ -25,8 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from ivvi import words
+from ivvi import option_values
 from ivvi.errors import InputError, hint
+from ivvi.estimators.empirical_bayes import Shrunk
 from ivvi.estimators.estimate import Method
 from ivvi.estimators.gmm import GMM
 from ivvi.estimators.jackknife_iv import KINDS, JackknifeIV
@@ -34,7 +35,6 @@ from ivvi.estimators.kclass import LIML, Fuller, KClass
 from ivvi.estimators.least_squares import Exact, LeastSquares
 from ivvi.estimators.penalised import Penalised
 from ivvi.estimators.sgda.sgda import SGDA
-from ivvi.estimators.shrinkage import Shrunk
 from ivvi.estimators.smooth import Smooth
 
 METHODS: dict[str, Callable[..., Method]] = {
@@ -54,7 +54,7 @@ METHODS: dict[str, Callable[..., Method]] = {
 }
 TITLES = {"exact": "IV (2SLS)", "least-squares": "LS", "liml": "LIML", "gmm": "GMM"}
 """What a table calls a method that is not called by its word."""
-WITH_NUMBER = {word.partition(":")[0] for word in words.METHODS if ":" in word}
+WITH_NUMBER = {word.partition(":")[0] for word in option_values.METHODS if ":" in word}
 """Words that take a number after a colon."""
 
 
@@ -67,9 +67,12 @@ def canonical(word: str) -> str:
     ('exact', 'fuller:4')
     """
     name, colon, argument = word.partition(":")
-    known = words.OTHER_NAMES.get(name.lower(), name.lower())
+    known = option_values.OTHER_NAMES.get(name.lower(), name.lower())
     if known not in METHODS or (colon and known not in WITH_NUMBER):
-        offered = [*(known.partition(":")[0] for known in words.METHODS), *words.OTHER_NAMES]
+        offered = [
+            *(known.partition(":")[0] for known in option_values.METHODS),
+            *option_values.OTHER_NAMES,
+        ]
         raise InputError(f"unknown method {word!r}{hint(name.lower(), offered)}")
     return f"{known}{colon}{argument}"
 

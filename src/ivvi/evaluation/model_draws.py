@@ -27,14 +27,14 @@ from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.next_state_distribution import NoiseLaw, noise_law, square_root
 from ivvi.errors import InputError, hint
 from ivvi.estimators import Exact
-from ivvi.estimators.covariance.resolved_errors import FEWEST_WILD
+from ivvi.estimators.covariance.resolved_standard_errors import FEWEST_WILD
 from ivvi.estimators.whitening import whiten
 from ivvi.evaluation.noise_shape import NoiseShape, resampled_shapes
 from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.moments import EpisodeMoments, Moments
+from ivvi.option_values import DRAW_METHODS
 from ivvi.planning.behaviour_policy import RAW, BehaviourPolicy, coefficients
 from ivvi.weak_iv.wild_bootstrap import WEBB
-from ivvi.words import DRAW_METHODS
 
 FEW_EPISODES = 10
 FEWEST_DRAWN = 2

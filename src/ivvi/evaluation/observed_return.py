@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ivvi._io.result import Result
-from ivvi.dynamics.termination import all_ends
+from ivvi.dynamics.end_payoffs import all_ends
 from ivvi.estimators import LeastSquares
 from ivvi.evaluation.interval_estimate import IntervalEstimate, interval_text
 from ivvi.evaluation.value_inputs import ValueInputs

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ivvi._io.result import Compact
+from ivvi.evaluation.many_model_rollout import RolloutTask, ended_by_step
 from ivvi.evaluation.model_draws import ModelDraws, estimated_model, repeated
-from ivvi.evaluation.rollout import RolloutTask, ended_by_step
 from ivvi.evaluation.stacked_policies import Acting
 from ivvi.evaluation.value_estimator import ValueEstimator
 

@@ -14,10 +14,10 @@ from ivvi.diagnostics.tails_and_quantiles import check_level
 from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError, IvviWarning, PlanningWarning, hint
 from ivvi.estimators import StandardErrors
+from ivvi.evaluation.episode_sampling import RolloutDesign
 from ivvi.evaluation.interval_estimate import IntervalEstimate, gains_of
 from ivvi.evaluation.model_draws import drawing_method
 from ivvi.evaluation.observed_return import Gap, from_log, from_moments, gap_of
-from ivvi.evaluation.rollout_design import RolloutDesign
 from ivvi.evaluation.stacked_policies import Acting, BehaviourActor, Fixed, OneAction
 from ivvi.evaluation.survival import end_curves
 from ivvi.evaluation.valuation import Valuation
@@ -26,6 +26,7 @@ from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.evaluation.value_notes import as_long, horizon_notes, value_notes
 from ivvi.fitting import estimate
 from ivvi.logs import Log
+from ivvi.option_values import RIVALS
 from ivvi.planning import MPC, Auto, Cautious, Problem, ValueIteration
 from ivvi.planning.cautious import CautiousRule
 from ivvi.planning.mpc.mpc import MPCRule
@@ -36,7 +37,6 @@ from ivvi.planning.simple_rules import HeldRule, Unplanned, UsualRule
 from ivvi.planning.value_iteration.value_iteration import ValueRule
 from ivvi.planning.value_iteration.visited_states import VisitedValue
 from ivvi.rewards import Function, Learned
-from ivvi.words import RIVALS
 
 FIRST_DRAWS, MOST_DRAWS, ASKED_DRAWS = 500, 8000, 1_000_000
 """Default, automatic maximum and allowed maximum number of drawn models."""

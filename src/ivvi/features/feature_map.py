@@ -35,7 +35,7 @@ from ivvi.features.blocks import (
 )
 from ivvi.features.custom_block import Custom, import_saved
 from ivvi.features.products import Monomials, Products, Varying
-from ivvi.words import FEATURES
+from ivvi.option_values import FEATURES
 
 BLOCKS: dict[str | None, type] = {
     kind.__name__: kind

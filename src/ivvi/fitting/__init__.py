@@ -4,8 +4,8 @@ One pass over the rows gives the moments, and with them W and everything that as
 homoskedastic errors; a second pass gives the rest.
 """
 
-from ivvi.fitting.estimating import estimate
 from ivvi.fitting.fit import Fit
+from ivvi.fitting.fit_and_diagnose import estimate
 from ivvi.fitting.saved_fit import load_fit, load_moments
 
 __all__ = ["Fit", "estimate", "load_fit", "load_moments"]

@@ -35,7 +35,7 @@ import pyarrow as pa
 
 from ivvi.errors import InputError
 from ivvi.estimators import Estimate
-from ivvi.estimators.covariance.covariance import Covariance
+from ivvi.estimators.covariance.weight_covariance import Covariance
 from ivvi.features.blocks import Constant, Power
 from ivvi.features.design import Design, Floats
 from ivvi.features.feature_map import FeatureMap

@@ -21,7 +21,7 @@ from ivvi.diagnostics.tails_and_quantiles import check_level, two_sided
 from ivvi.errors import LARGEST, InputError, nearest
 from ivvi.estimators import Estimate
 from ivvi.features.design import Floats
-from ivvi.fitting.inference import student_widths
+from ivvi.fitting.inference_tables import student_widths
 from ivvi.logs import Roles, Sample
 
 if TYPE_CHECKING:

@@ -20,14 +20,14 @@ from ivvi.diagnostics.wald import combination, wald
 from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError
 from ivvi.estimators import Estimate
-from ivvi.estimators.covariance.resolved_errors import Resolved
+from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.estimators.covariance.scores import Scored
 from ivvi.estimators.feature_selection import FeatureChoice
 from ivvi.fitting.absorbing import FixedEffects
 from ivvi.fitting.feature_choice import kept_choice
 from ivvi.fitting.fit_summary import fit_brief, fit_summary, plot_fit
 from ivvi.fitting.fitted_model import fitted_model
-from ivvi.fitting.inference import (
+from ivvi.fitting.inference_tables import (
     NO_MOMENTS,
     Inference,
     coefficient_records,
@@ -39,7 +39,7 @@ from ivvi.fitting.partialling import Partialled
 from ivvi.fitting.saved_moments import Shard
 from ivvi.logs import Counts, Log, Roles, Sample
 from ivvi.moments import Absorbed, Moments
-from ivvi.weak_iv.robust_intervals import RobustIntervals
+from ivvi.weak_iv.action_intervals import RobustIntervals
 
 NOT_SAVED = (
     "this fit was saved without its moments; fit the log again in levels and save them (no "

@@ -20,9 +20,9 @@ from ivvi.diagnostics.result import WIDTH, diagnose_brief, many_sentence, over_i
 from ivvi.diagnostics.verdict import instrument_sentence
 from ivvi.estimators.jackknife_iv import KINDS
 from ivvi.fitting.effect import Contrast, Group, group_line, groups_of_states
-from ivvi.fitting.inference import NO_MOMENTS, half_widths
+from ivvi.fitting.inference_tables import NO_MOMENTS, half_widths
+from ivvi.weak_iv.action_intervals import EMPTY
 from ivvi.weak_iv.confidence_sets import piece
-from ivvi.weak_iv.robust_intervals import EMPTY
 
 if TYPE_CHECKING:
     from ivvi.fitting.fit import Fit

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ivvi.estimators import Estimate
-from ivvi.estimators.covariance.covariance import Covariance
+from ivvi.estimators.covariance.weight_covariance import Covariance
 from ivvi.features.blocks import Constant
 from ivvi.features.design import Design, Floats
 from ivvi.features.feature_map import FeatureMap

@@ -27,7 +27,7 @@ from ivvi.errors import DataError, FileError, InputError, IvviWarning
 from ivvi.estimators import StandardErrors
 from ivvi.features.design import Design
 from ivvi.features.feature_map import FeatureMap
-from ivvi.fitting.parts_alike import LabelledSums, doubt_together
+from ivvi.fitting.merge_checks import LabelledSums, doubt_together
 from ivvi.logs import Counts, Log, Roles
 from ivvi.logs.log import Progress
 from ivvi.logs.opening import reopened

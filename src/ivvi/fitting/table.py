@@ -27,7 +27,7 @@ from ivvi.errors import InputError, nearest
 from ivvi.estimators.registry import TITLES
 from ivvi.features.design import Floats
 from ivvi.fitting.fit import Fit
-from ivvi.fitting.inference import student_widths
+from ivvi.fitting.inference_tables import student_widths
 from ivvi.fitting.saved_fit import as_fit
 from ivvi.fitting.table_formats import FORMATS, Cells
 from ivvi.logs.column_patterns import Columns, match_columns

@@ -14,6 +14,8 @@ from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting.absorbing import AbsorbedTable
 from ivvi.fitting.differences import DifferencedTable, Levels
 from ivvi.fitting.fit import Fit
+from ivvi.fitting.fit_pipeline import Recipe
+from ivvi.fitting.fit_warnings import unnamed_doubts
 from ivvi.fitting.nickell import (
     Nickell,
     jackknife_covariance,
@@ -23,9 +25,7 @@ from ivvi.fitting.nickell import (
     without_bias,
 )
 from ivvi.fitting.partialling import features_of, with_unnamed, without_controls
-from ivvi.fitting.recipe import Recipe
 from ivvi.fitting.restored_levels import ControlLevels
-from ivvi.fitting.row_warnings import unnamed_doubts
 from ivvi.logs import Log, Sample
 from ivvi.logs.column_patterns import Columns
 from ivvi.logs.instrument_groups import unnamed_columns

@@ -26,8 +26,8 @@ import pyarrow as pa
 from ivvi.categories import NO, CodedColumn
 from ivvi.errors import ColumnError, DataError, InputError
 from ivvi.logs.arrow import plain_type
+from ivvi.logs.category_encoding import find_categories, is_text
 from ivvi.logs.column_patterns import match_columns
-from ivvi.logs.encoding import find_categories, is_text
 from ivvi.logs.parquet_files import ParquetTable
 from ivvi.logs.scan_position import Counts
 from ivvi.logs.schema import Schema

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from ivvi.errors import DataError
 from ivvi.logs.arrow import plain_type
-from ivvi.logs.encoding import is_text
+from ivvi.logs.category_encoding import is_text
 from ivvi.logs.readers import open_table
 from ivvi.logs.table import BatchSource
 

@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 from ivvi.errors import InputError
 from ivvi.logs.arrow import Ints, as_arrow, as_numpy, is_unnamed_index, missing, plain_type
 from ivvi.logs.batch import Batch, Floats
+from ivvi.logs.category_encoding import is_text
 from ivvi.logs.column_patterns import Columns, match_columns
-from ivvi.logs.encoding import is_text
 from ivvi.logs.schema import Roles
 from ivvi.logs.table import BatchSource
 

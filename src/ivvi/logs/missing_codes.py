@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ivvi.logs.arrow import as_arrow, is_number
 from ivvi.logs.batch import Batch, Floats
-from ivvi.logs.encoding import is_text
+from ivvi.logs.category_encoding import is_text
 from ivvi.logs.schema import Roles
 from ivvi.logs.table import ArrowTable, BatchSource, TableView
 

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from ivvi.categories import CodedColumn
 from ivvi.errors import ColumnError
+from ivvi.logs.category_encoding import first_row, is_text
 from ivvi.logs.csv_files import CsvTable
-from ivvi.logs.encoding import first_row, is_text
 from ivvi.logs.missing_codes import has_codes
 from ivvi.logs.table import ArrowTable, BatchSource, TableView
 from ivvi.logs.thousands_separators import has_thousands, without_dots

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ivvi.logs.category_encoding import without_indicators
 from ivvi.logs.column_conventions import SETTINGS, with_conventions, with_new_names, without_made
 from ivvi.logs.column_patterns import Columns, match_columns
 from ivvi.logs.csv_files import CsvTable, with_late_types
 from ivvi.logs.derived_columns import LOO, Windowed, windowed
-from ivvi.logs.encoding import without_indicators
 from ivvi.logs.formula import parse_formula
 from ivvi.logs.id_checks import id_notes, ids_in_files
 from ivvi.logs.instrument_groups import own_rows_left_in, set_by
@@ -70,8 +70,8 @@ def read_logs(  # noqa: PLR0913
         z0.. that have no other role; with the state, the next state is next_x0.. if they are
         there. ``state=()`` says that there is none. An instrument ``loo:doctor`` is the mean of
         each action over the other episodes of the same doctor. Text, dictionary and boolean
-        columns are categories (`ivvi.logs.encoding`). States that never change within an episode
-        are taken as context.
+        columns are categories (`ivvi.logs.category_encoding`). States that never change within an
+        episode are taken as context.
     episode
         The column that tells episodes apart, or several: each combination of their values is
         an episode. By default ``episode``, if there is such a column.

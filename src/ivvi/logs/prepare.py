@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ivvi.categories import NO, YES, CodedColumn
 from ivvi.errors import ColumnError, DataError
 from ivvi.logs.arrow import as_numpy, check_keys, check_numeric, plain_type
-from ivvi.logs.encoding import check_no_numbers, find_categories, is_text, with_indicators
+from ivvi.logs.category_encoding import check_no_numbers, find_categories, is_text, with_indicators
 from ivvi.logs.schema import Roles
 from ivvi.logs.table import BatchSource
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from ivvi.categories import YES, is_missing, level_text
 from ivvi.errors import DataError
 from ivvi.logs.arrow import plain_type
-from ivvi.logs.encoding import is_text
+from ivvi.logs.category_encoding import is_text
 from ivvi.logs.table import ArrowTable, BatchSource, TableView
 
 BLOCK = 1 << 16

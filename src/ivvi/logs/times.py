@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ivvi.errors import ColumnError, DataError, InputError
 from ivvi.logs.arrow import as_times, plain_type
-from ivvi.logs.encoding import is_text
+from ivvi.logs.category_encoding import is_text
 from ivvi.logs.schema import Schema
 from ivvi.logs.sorting import duplicate_error, quote, text_of
 from ivvi.logs.table import ArrowTable, BatchSource

@@ -10,10 +10,10 @@ import numpy as np
 
 from ivvi.actions import Actions, make_actions
 from ivvi.categories import encode_rows, raw_columns
-from ivvi.dynamics.encoding import as_columns
 from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.next_state_distribution import Category as CategoryLevels
 from ivvi.dynamics.range_warnings import unseen_together
+from ivvi.dynamics.state_encoding import as_columns
 from ivvi.errors import InputError, PlanningWarning
 
 

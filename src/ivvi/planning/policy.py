@@ -17,10 +17,10 @@ import numpy as np
 
 from ivvi._io.files import nest, save_folder
 from ivvi._io.result import Brief, Records, TableResult, brief_html
-from ivvi.dynamics.encoding import as_columns, state_numbers
+from ivvi.dynamics.end_payoffs import end_reward_to_json
 from ivvi.dynamics.range_warnings import decision_doubts
 from ivvi.dynamics.rollout import Decision
-from ivvi.dynamics.termination import end_reward_to_json
+from ivvi.dynamics.state_encoding import as_columns, state_numbers
 from ivvi.errors import InputError, PlanningWarning
 from ivvi.features.blocks import Array
 from ivvi.features.custom_block import import_path

@@ -16,18 +16,18 @@ import numpy as np
 from ivvi._io.files import Saved
 from ivvi._io.result import Compact
 from ivvi.actions import Actions
-from ivvi.dynamics.encoding import state_rows
-from ivvi.dynamics.extrapolation import FAR
+from ivvi.dynamics.end_payoffs import EndReward, all_ends, amounts, end_reward
 from ivvi.dynamics.horizon import check_horizon
 from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.next_state_distribution import NoiseLaw, next_state
+from ivvi.dynamics.range_clamping import FAR
 from ivvi.dynamics.range_warnings import choices_as_amounts, simulation_doubts
+from ivvi.dynamics.state_encoding import state_rows
 from ivvi.dynamics.state_update import affine_part
-from ivvi.dynamics.termination import EndReward, all_ends, amounts, end_reward
 from ivvi.errors import InputError, PlanningWarning
 from ivvi.features.blocks import Array
 from ivvi.planning.allowed_actions import allowed_actions
-from ivvi.planning.effect_doubts import effect_doubts
+from ivvi.planning.uncertain_effects import effect_doubts
 from ivvi.rewards import Learned, Reward, make_reward
 from ivvi.rewards.function_checks import check_functions
 from ivvi.rewards.next_state_rewards import reward_doubts
@@ -60,7 +60,7 @@ class Problem(Compact):
         Says which states end an episode, from rows (n, d_x) to (n,); None if none does.
     reward_at_end
         Paid in addition to the reward of the step after which the episode ends for good: one amount
-        for any end, or one for each kind (`ivvi.dynamics.termination`).
+        for any end, or one for each kind (`ivvi.dynamics.end_payoffs`).
     """
 
     model: Dynamics

@@ -11,9 +11,9 @@ import numpy as np
 from ivvi._io.files import load_folder, unnest
 from ivvi._io.trust import Trust, trusting
 from ivvi.actions import Actions, make_actions
+from ivvi.dynamics.end_payoffs import end_reward
 from ivvi.dynamics.rollout import Decision
 from ivvi.dynamics.saved_model import model_from_parts
-from ivvi.dynamics.termination import end_reward
 from ivvi.errors import FileError, InputError, TrustError
 from ivvi.features.custom_block import import_saved
 from ivvi.planning import RULES

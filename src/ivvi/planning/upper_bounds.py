@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi.actions import Actions
-from ivvi.dynamics.extrapolation import FAR
+from ivvi.dynamics.range_clamping import FAR
 from ivvi.features.blocks import Array
 from ivvi.planning.comparison import Bound, Trials, standard_error
 from ivvi.planning.problem import Rule

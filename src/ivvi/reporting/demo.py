@@ -17,7 +17,7 @@ from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.rollout import Rollout
 from ivvi.errors import FileError, IvviWarning
 from ivvi.fitting import Fit, estimate
-from ivvi.fitting.inference import half_widths
+from ivvi.fitting.inference_tables import half_widths
 from ivvi.logs import read_logs
 from ivvi.planning.plan import plan
 from ivvi.planning.policy import Policy

@@ -13,7 +13,7 @@ from ivvi._io.files import read_json
 from ivvi._io.plotting import IV, LS, MUTED
 from ivvi.errors import FileError
 from ivvi.fitting import load_fit
-from ivvi.fitting.inference import NORMAL_95
+from ivvi.fitting.inference_tables import NORMAL_95
 from ivvi.reporting import fit_pictures
 from ivvi.reporting.fit_page import instrument_section
 from ivvi.reporting.fit_pictures import KEY, LOOK, binned

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ivvi._io.plotting import IV, LS, MUTED
-from ivvi.fitting.inference import NORMAL_95
+from ivvi.fitting.inference_tables import NORMAL_95
 from ivvi.planning.policy_curves import ActionCurve, draw_curve
 from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.inline_svg import INK, draw

@@ -12,7 +12,7 @@ from ivvi.diagnostics.first_stage import partial_out
 from ivvi.dynamics.model import Dynamics
 from ivvi.features.design import Floats
 from ivvi.fitting import Fit
-from ivvi.fitting.inference import half_widths
+from ivvi.fitting.inference_tables import half_widths
 from ivvi.logs import Batch
 from ivvi.moments import Moments
 

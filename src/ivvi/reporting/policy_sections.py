@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ivvi._io.plotting import IV, LS, MUTED, draw_survival
-from ivvi.dynamics.termination import in_words
+from ivvi.dynamics.end_payoffs import in_words
 from ivvi.errors import InputError
 from ivvi.planning.policy_curves import policy_curves
 from ivvi.reporting.fit_pictures import policy_slices

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ivvi.diagnostics.tails_and_quantiles import check_level, two_sided
-from ivvi.dynamics.encoding import state_rows
+from ivvi.dynamics.state_encoding import state_rows
 from ivvi.errors import InputError
 from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.evaluation.value_policy import acting, by_name, planner_of, problem_of

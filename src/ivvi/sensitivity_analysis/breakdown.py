@@ -18,9 +18,9 @@ from ivvi.actions import Actions
 from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.next_state_distribution import noise_law
 from ivvi.errors import PlanningWarning
+from ivvi.evaluation.episode_sampling import RolloutDesign
+from ivvi.evaluation.many_model_rollout import Episodes, RolloutTask, in_chunks
 from ivvi.evaluation.model_draws import ModelDraws, estimated_model, repeated
-from ivvi.evaluation.rollout import Episodes, RolloutTask, in_chunks
-from ivvi.evaluation.rollout_design import RolloutDesign
 from ivvi.evaluation.stacked_policies import Acting, BehaviourActor
 from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.features.design import Floats

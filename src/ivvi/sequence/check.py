@@ -12,7 +12,7 @@ from ivvi._io.result import Brief, Records, TableResult
 from ivvi.diagnostics.tails_and_quantiles import check_level
 from ivvi.errors import DataError, InputError
 from ivvi.estimators import Exact, StandardErrors
-from ivvi.estimators.covariance.resolved_errors import Resolved
+from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.estimators.covariance.step_dependence import step_dependence
 from ivvi.estimators.estimate import exactly_fitted
 from ivvi.features.design import Design, build_design
@@ -23,9 +23,9 @@ from ivvi.moments import GroupSums, Moments, compute_moments, few_threads
 from ivvi.moments.compression import restrict
 from ivvi.sequence.check_result import Check, check_brief, plot_checks, ranked
 from ivvi.sequence.lag_tests import CHECKS, FEWEST_BLOCKS, calendar_stability, stability
-from ivvi.sequence.lagged_moments import Scores, SequenceMoments, compute_sequence_moments
 from ivvi.sequence.residual_tests import past_rows, varying_effects
 from ivvi.sequence.richer_features import approximation_checks, richer_layout, richer_word
+from ivvi.sequence.row_pair_moments import Scores, SequenceMoments, compute_sequence_moments
 
 WIDTH = 100
 MOST_CROSSED = 8

@@ -21,7 +21,7 @@ from ivvi.sequence.cluster_tests import (
     t_values,
     zero_mean,
 )
-from ivvi.sequence.lagged_moments import Scores
+from ivvi.sequence.row_pair_moments import Scores
 
 FEWEST_BLOCKS = 8
 TOGETHER = 2.0

@@ -15,7 +15,7 @@ import numpy as np
 from ivvi.estimators.estimate import RANK_TOLERANCE
 from ivvi.sequence.check_result import Check
 from ivvi.sequence.lag_tests import NO_PAIRS, NamesByRole, joint, lasting_advice, without
-from ivvi.sequence.lagged_moments import Scores, inverse
+from ivvi.sequence.row_pair_moments import Scores, inverse
 
 
 def past_rows(scores: Scores, names: NamesByRole, level: float) -> Check:

@@ -1,7 +1,7 @@
 """Confounded simulators: watch a behaviour policy, or intervene with one of your own."""
 
 from ivvi.simulators.clinical import nicu_world, sepsis_world
-from ivvi.simulators.env import ConfoundedEnv
+from ivvi.simulators.confounded_env import ConfoundedEnv
 from ivvi.simulators.evaluate import decompose
 from ivvi.simulators.recommender import recommender_world
 from ivvi.simulators.synthetic import SETTINGS, linear_world, nonlinear_world

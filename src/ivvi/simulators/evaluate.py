@@ -14,10 +14,10 @@ import numpy as np
 from ivvi._io.plotting import check_figure, finished, new_figure
 from ivvi._io.result import Records, TableResult
 from ivvi.actions import Actions
-from ivvi.dynamics.env import ModelSimulator
+from ivvi.dynamics.gym_env import ModelSimulator
 from ivvi.dynamics.rollout import roll_out
 from ivvi.errors import InputError, hint
-from ivvi.fitting.inference import NORMAL_95
+from ivvi.fitting.inference_tables import NORMAL_95
 from ivvi.planning import MPC, Planner
 from ivvi.planning.plan import plan
 from ivvi.planning.policy import Policy, check_steps

@@ -30,7 +30,7 @@ import numpy as np
 
 from ivvi.errors import InputError
 from ivvi.estimators.covariance.clusters import cluster_products, cluster_seconds
-from ivvi.estimators.covariance.resolved_errors import FEWEST_WILD
+from ivvi.estimators.covariance.resolved_standard_errors import FEWEST_WILD
 from ivvi.estimators.covariance.standard_errors import MOST_DRAWS
 from ivvi.estimators.whitening import whiten
 from ivvi.features.design import Floats

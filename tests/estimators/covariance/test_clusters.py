@@ -13,7 +13,7 @@ import ivvi
 from helpers import OPTIONS, ROLES, assert_refused, make_rows, run, write_table
 from ivvi import InputError, StandardErrors
 from ivvi.errors import IvviWarning
-from ivvi.fitting.inference import half_widths
+from ivvi.fitting.inference_tables import half_widths
 from ivvi.weak_iv.wild_bootstrap import WildBootstrap
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "iv"

@@ -6,7 +6,7 @@ import pytest
 import ivvi
 from ivvi import InputError
 from ivvi.errors import DataError
-from ivvi.fitting.inference import half_widths
+from ivvi.fitting.inference_tables import half_widths
 from ivvi.logs import InstrumentPaths
 
 STATES, PEOPLE, YEARS = 40, 6, 12

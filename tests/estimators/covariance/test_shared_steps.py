@@ -10,7 +10,7 @@ from ivvi.errors import IvviWarning
 from ivvi.estimators.covariance.meat import Piece
 from ivvi.estimators.covariance.scores import Scored
 from ivvi.estimators.covariance.step_dependence import step_dependence
-from ivvi.fitting.inference import half_widths
+from ivvi.fitting.inference_tables import half_widths
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:[0-9]+ clusters by 'ward' count as", "ignore:weak instruments"

@@ -9,7 +9,7 @@ from ivvi import Actions
 from ivvi.planning import best_action as best_action_module
 from ivvi.planning.best_action import best_action
 from ivvi.planning.quadrature import Noise
-from ivvi.planning.value_iteration.fitted_values import Fitted
+from ivvi.planning.value_iteration.fourier_values import Fitted
 
 
 @pytest.mark.parametrize(

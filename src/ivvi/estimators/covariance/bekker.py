@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ivvi.estimators.covariance.covariance import MOST_JOINT, Covariance
+from ivvi.estimators.covariance.weight_covariance import MOST_JOINT, Covariance
 from ivvi.estimators.estimate import RANK_TOLERANCE, Estimate, Rows
 from ivvi.features.design import Floats
 from ivvi.moments import Moments

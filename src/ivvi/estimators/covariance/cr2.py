@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from ivvi.estimators.covariance.clusters import cluster_products, cluster_seconds
-from ivvi.estimators.covariance.covariance import sandwich
+from ivvi.estimators.covariance.weight_covariance import sandwich
 from ivvi.estimators.estimate import Estimate
 from ivvi.estimators.whitening import whiten
 from ivvi.features.design import Floats

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ivvi._io.result import Compact
-from ivvi.estimators.covariance.resolved_errors import Resolved
+from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.estimators.estimate import Estimate
 from ivvi.estimators.whitening import whiten
 from ivvi.features.design import Floats

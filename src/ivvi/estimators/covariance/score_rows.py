@@ -22,7 +22,7 @@ from ivvi.estimators.covariance.meat import (
     SquareMeat,
     kernel_weights,
 )
-from ivvi.estimators.covariance.resolved_errors import Resolved
+from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.estimators.whitening import Whitened
 from ivvi.features.design import Design, Floats
 from ivvi.logs import Batch, Log, Roles

@@ -3,7 +3,7 @@
 This module alone decides what rows are clustered by. Every verb makes its errors with
 `StandardErrors.of`, asks `for_log` which columns to read and `summed_by` and `kept` which sums to
 make, and then, once the rows are counted, `resolve` (with the rows of a log), `for_sums` (without
-them) or `for_fit`, and follows the answer (`resolved_errors.Resolved`).
+them) or `for_fit`, and follows the answer (`resolved_standard_errors.Resolved`).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ivvi.errors import DataError, InputError, hint
-from ivvi.estimators.covariance import resolved_errors  # which knows this module too
+from ivvi.estimators.covariance import resolved_standard_errors as settled  # knows this module too
 from ivvi.estimators.covariance.step_dependence import StepDependence, step_dependence
 from ivvi.logs import Counts, Log, Roles, SharedPaths
 from ivvi.logs.column_patterns import Columns
 from ivvi.logs.instrument_groups import noted, outer_groups, set_by_absorbed
 from ivvi.logs.schema import PATH
 from ivvi.moments import Moments
-from ivvi.words import STANDARD_ERRORS
+from ivvi.option_values import STANDARD_ERRORS
 
 BY_CLUSTER = ("auto", "clustered", "cr2", "wild")
 """Kinds of errors that can be given cluster columns."""
@@ -212,7 +212,7 @@ class StandardErrors:
         d_phi: int,
         roles: Roles | None = None,
         alike: StepDependence | None = None,
-    ) -> resolved_errors.Resolved:
+    ) -> settled.Resolved:
         """Return the errors to use where there are sums but no rows.
 
         Clustered by the column whose sums are held one by one, and by a second one of which they
@@ -239,13 +239,13 @@ class StandardErrors:
 
     def _for_sums(
         self, by: str | None, counts: Counts, d_phi: int, others: Sequence[str | None]
-    ) -> resolved_errors.Resolved:
+    ) -> settled.Resolved:
         clustered = self.kind in BY_CLUSTER[1:] or bool(self.columns)
         enough = clustered or (self.kind == "auto" and counts.episodes > min(d_phi, FEW_EPISODES))
         if by is not None and enough and self.columns in ((), (by,)):
-            return resolved_errors.Resolved(self, "clustered", (by,))
+            return settled.Resolved(self, "clustered", (by,))
         if len(self.columns) == 2 and set(self.columns) <= {by, *others}:
-            return resolved_errors.Resolved(self, "clustered", self.columns)
+            return settled.Resolved(self, "clustered", self.columns)
         if clustered or self.kind not in ("auto", "unadjusted", "bekker"):
             kind, lacking = (
                 (self.kind, "") if not clustered else ("clustered", ", not kept by cluster")
@@ -253,17 +253,17 @@ class StandardErrors:
             raise InputError(
                 f"{kind} standard errors need the rows of a log; these are its sums{lacking}"
             )
-        note = resolved_errors.UNADJUSTED if self.kind == "auto" else ""
-        return resolved_errors.Resolved(self, "unadjusted", note=note)
+        note = settled.UNADJUSTED if self.kind == "auto" else ""
+        return settled.Resolved(self, "unadjusted", note=note)
 
     def for_fit(
         self,
-        own: resolved_errors.Resolved,
+        own: settled.Resolved,
         moments: Moments,
         counts: Counts,
         roles: Roles,
         log: Log | None,
-    ) -> resolved_errors.Resolved:
+    ) -> settled.Resolved:
         """Return the errors for the moments of a fit: its `own`, unless others are asked for.
 
         Those of a fit whose rows are not at hand are what its sums allow.
@@ -312,7 +312,7 @@ class StandardErrors:
         if set(self.columns) - {episode}:
             raise InputError("differences are clustered by the episode alone")
 
-    def for_moments(self, moments: Moments, log: Log | None = None) -> resolved_errors.Resolved:
+    def for_moments(self, moments: Moments, log: Log | None = None) -> settled.Resolved:
         """Return the errors to use for moments whose episodes were not counted."""
         d_phi = len(moments.design.phi_names)
         if log is None:
@@ -333,7 +333,7 @@ class StandardErrors:
         d_phi: int,
         alike: StepDependence | None = None,
         paths: SharedPaths | None = None,
-    ) -> resolved_errors.Resolved:
+    ) -> settled.Resolved:
         """Return the errors to use for a log, once its rows have been counted.
 
         `alike` is how much episodes share at a step, and `paths` which of them share the path of
@@ -373,7 +373,7 @@ class StandardErrors:
             raise InputError(f"the bandwidth is {bandwidth}; the log has {n} transitions")
         few = kind == "robust" and self.kind == "auto" and n < FEW_ROWS * d_phi
         note = note or (few * SMALL.format(n, d_phi))
-        resolved = resolved_errors.Resolved(self, kind, clusters, bandwidth, note, few_rows=few)
+        resolved = settled.Resolved(self, kind, clusters, bandwidth, note, few_rows=few)
         if self.columns or n <= episodes:
             return resolved
         return resolved.with_shared(log, alike, paths)

@@ -16,11 +16,11 @@ from ivvi.diagnostics.tails_and_quantiles import chi2_quantile
 from ivvi.errors import DataError, IdentificationError
 from ivvi.estimators import Estimate, Exact
 from ivvi.estimators.covariance.clusters import Codes
-from ivvi.estimators.covariance.covariance import MOST_JOINT
 from ivvi.estimators.covariance.meat import Meat, Piece, Runs
-from ivvi.estimators.covariance.resolved_errors import Resolved
+from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.estimators.covariance.score_rows import meats_of, signed_pieces
 from ivvi.estimators.covariance.scores import Scored, combined, small_sample
+from ivvi.estimators.covariance.weight_covariance import MOST_JOINT
 from ivvi.estimators.whitening import whiten
 from ivvi.features.design import Design, Floats
 from ivvi.features.feature_map import linear

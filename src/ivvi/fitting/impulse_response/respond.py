@@ -27,8 +27,8 @@ from ivvi.diagnostics.tails_and_quantiles import check_level, two_sided
 from ivvi.errors import InputError, IvviWarning, hint
 from ivvi.estimators import StandardErrors
 from ivvi.features.design import Floats
-from ivvi.fitting.estimating import estimate
 from ivvi.fitting.fit import Fit
+from ivvi.fitting.fit_and_diagnose import estimate
 from ivvi.fitting.impulse_response.local_projections import (
     ResponseSpec,
     SolvedProjection,
@@ -38,7 +38,7 @@ from ivvi.fitting.impulse_response.local_projections import (
 from ivvi.fitting.impulse_response.result import LATER, Implied, Response
 from ivvi.logs import Log, Roles, read_logs
 from ivvi.logs.log import Progress
-from ivvi.words import RESPONSE_ERRORS, listed
+from ivvi.option_values import RESPONSE_ERRORS, listed
 
 DRAWS = 10_000
 USUAL_HORIZON = 8

@@ -41,7 +41,7 @@ from ivvi.planning.value_iteration.category_grid import (
     CategoryGrid,
     other_columns,
 )
-from ivvi.planning.value_iteration.fitted_values import STATES, Fitted, sampled_states
+from ivvi.planning.value_iteration.fourier_values import STATES, Fitted, sampled_states
 from ivvi.planning.value_iteration.grid import Grid
 from ivvi.planning.value_iteration.tabular import StateTable, is_coded
 

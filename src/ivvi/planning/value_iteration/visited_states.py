@@ -22,7 +22,7 @@ from ivvi.planning.problem import Problem, Rule, Template
 from ivvi.planning.progress import step_done
 from ivvi.planning.quadrature import Noise, reward_noise
 from ivvi.planning.simple_rules import HeldRule
-from ivvi.planning.value_iteration.fitted_values import Fitted
+from ivvi.planning.value_iteration.fourier_values import Fitted
 from ivvi.planning.value_iteration.value_iteration import ValueRule, backup_of
 
 STATES, ROUNDS = 150, 3

@@ -2,7 +2,7 @@
 
 from ivvi.simulators.ratings.download import download
 from ivvi.simulators.ratings.factors import Factors, factorize
-from ivvi.simulators.ratings.ratings import Ratings, ratings_from_table, read_ratings
+from ivvi.simulators.ratings.ratings_data import Ratings, ratings_from_table, read_ratings
 from ivvi.simulators.ratings.synthetic import synthetic_ratings
 
 __all__ = [

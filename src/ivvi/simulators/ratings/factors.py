@@ -11,7 +11,7 @@ from scipy.sparse.linalg import ArpackError, svds
 
 from ivvi._io.result import Compact
 from ivvi.errors import DataError, InputError, hint
-from ivvi.simulators.ratings.ratings import Ratings
+from ivvi.simulators.ratings.ratings_data import Ratings
 
 SIGNS: dict[str, tuple[int, ...]] = {
     "largest": (1,) * 10,

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from ivvi.errors import DataError
-from ivvi.simulators.ratings.ratings import Ratings
+from ivvi.simulators.ratings.ratings_data import Ratings
 
 LABEL = "synthetic ratings (not MovieLens)"
 N_USERS = 6040

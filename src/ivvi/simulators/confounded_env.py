@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from ivvi._io.files import atomic_file
 from ivvi._io.memory import check_disk, check_memory
-from ivvi.dynamics.env import SimulatedEnv
+from ivvi.dynamics.gym_env import SimulatedEnv
 from ivvi.errors import InputError, check_seed
 from ivvi.logs import SOURCE_KEY, ArrowTable, Log, Schema
 from ivvi.rewards import Function, Reward, is_reward

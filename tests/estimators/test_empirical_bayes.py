@@ -8,7 +8,7 @@ from scipy.optimize import minimize_scalar
 
 import ivvi
 from ivvi import InputError
-from ivvi.estimators.shrinkage import shrink
+from ivvi.estimators.empirical_bayes import shrink
 
 
 def problem(seed, d):

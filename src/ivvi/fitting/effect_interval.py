@@ -11,7 +11,7 @@ import numpy as np
 from ivvi.diagnostics.first_stage import partial_out
 from ivvi.errors import InputError, hint
 from ivvi.estimators import Exact, StandardErrors
-from ivvi.estimators.covariance.resolved_errors import Resolved
+from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.estimators.covariance.scores import holds_clusters
 from ivvi.estimators.covariance.step_dependence import step_dependence
 from ivvi.estimators.estimate import exactly_fitted
@@ -25,6 +25,7 @@ from ivvi.logs.column_patterns import Columns
 from ivvi.logs.log import Progress
 from ivvi.logs.opening import open_log
 from ivvi.moments import Moments, compute_moments
+from ivvi.option_values import SET_ERRORS
 from ivvi.weak_iv.confidence_sets import (
     ConfidenceSet,
     anderson_rubin,
@@ -34,7 +35,6 @@ from ivvi.weak_iv.effect_scores import EffectScores
 from ivvi.weak_iv.partialled_effect import Combination, PartialledEffect
 from ivvi.weak_iv.robust_anderson_rubin import robust_anderson_rubin
 from ivvi.weak_iv.robust_likelihood_ratio import robust_likelihood_ratio
-from ivvi.words import SET_ERRORS
 
 METHODS = ("ar", "clr")
 

@@ -3,17 +3,17 @@
 import pytest
 
 from helpers import run
-from ivvi import InputError, StandardErrors, words
+from ivvi import InputError, StandardErrors, option_values
 from ivvi.features import parse_features
 from ivvi.planning.plan import PLANNERS
 
 
-@pytest.mark.parametrize("word", [word for word in words.FEATURES if word != "auto"])
+@pytest.mark.parametrize("word", [word for word in option_values.FEATURES if word != "auto"])
 def test_every_feature_word_is_understood(word):
     parse_features(word)
 
 
-@pytest.mark.parametrize("kind", words.STANDARD_ERRORS)
+@pytest.mark.parametrize("kind", option_values.STANDARD_ERRORS)
 def test_every_word_of_standard_errors_is_understood(kind):
     assert StandardErrors(kind).kind == kind
 
@@ -27,7 +27,7 @@ def test_a_typo_of_standard_errors_gets_the_nearest_word(wrong, meant):
 
 
 def test_every_word_of_a_planner_is_understood():
-    assert set(PLANNERS) == set(words.PLANNERS)
+    assert set(PLANNERS) == set(option_values.PLANNERS)
 
 
 def test_a_typo_of_features_gets_the_nearest_word():
@@ -38,16 +38,16 @@ def test_a_typo_of_features_gets_the_nearest_word():
 @pytest.mark.parametrize(
     ("verb", "known"),
     [
-        ("fit", words.METHODS),
-        ("fit", words.FEATURES),
-        ("fit", words.STANDARD_ERRORS),
-        ("respond", words.RESPONSE_ERRORS),
-        ("plan", words.PLANNERS),
-        ("value", words.DRAW_METHODS),
-        ("value", words.RIVALS),
-        ("sensitivity", words.RIVALS),
+        ("fit", option_values.METHODS),
+        ("fit", option_values.FEATURES),
+        ("fit", option_values.STANDARD_ERRORS),
+        ("respond", option_values.RESPONSE_ERRORS),
+        ("plan", option_values.PLANNERS),
+        ("value", option_values.DRAW_METHODS),
+        ("value", option_values.RIVALS),
+        ("sensitivity", option_values.RIVALS),
     ],
 )
 def test_help_shows_every_word(verb, known):
     help_text = "".join(run(verb, "--help").out.split())
-    assert "".join(words.listed(known).split()) in help_text
+    assert "".join(option_values.listed(known).split()) in help_text

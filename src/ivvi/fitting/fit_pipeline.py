@@ -25,7 +25,7 @@ from ivvi.estimators.covariance.estimate_covariance import (
     without_rounding,
 )
 from ivvi.estimators.covariance.influence import with_bandwidth
-from ivvi.estimators.covariance.resolved_errors import Resolved
+from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.estimators.covariance.scores import Scored
 from ivvi.estimators.covariance.step_dependence import step_dependence
 from ivvi.estimators.jackknife_iv import JackknifeIV
@@ -37,8 +37,8 @@ from ivvi.features.design import Design, build_design
 from ivvi.features.feature_map import FeatureMap, linear
 from ivvi.fitting.feature_choice import choose, is_auto, restored_choice
 from ivvi.fitting.fit import Fit
-from ivvi.fitting.inference import Inference, half_widths
-from ivvi.fitting.row_warnings import row_warnings, unnamed_doubts
+from ivvi.fitting.fit_warnings import row_warnings, unnamed_doubts
+from ivvi.fitting.inference_tables import Inference, half_widths
 from ivvi.fitting.saved_moments import Shard
 from ivvi.fitting.second_pass import second_pass
 from ivvi.logs import Batch, Counts, Log, Roles, Sample
@@ -47,8 +47,8 @@ from ivvi.logs.instrument_groups import few_values, unnamed_columns
 from ivvi.logs.sample import MOST, first_rows
 from ivvi.moments import Moments, compute_moments, few_threads
 from ivvi.moments.compression import restrict
+from ivvi.weak_iv.action_intervals import RobustIntervals, robust_intervals, settled
 from ivvi.weak_iv.action_strength import holding, strength_by_action
-from ivvi.weak_iv.robust_intervals import RobustIntervals, robust_intervals, settled
 from ivvi.weak_iv.wild_bootstrap import WildTest, wild_tests
 
 

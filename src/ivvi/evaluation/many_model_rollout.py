@@ -16,11 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from ivvi._io.result import Compact
-from ivvi.dynamics.extrapolation import FAR, beyond
+from ivvi.dynamics.end_payoffs import all_ends
 from ivvi.dynamics.next_state_distribution import Categories, next_state
+from ivvi.dynamics.range_clamping import FAR, beyond
 from ivvi.dynamics.rollout import run_episodes, take_step
 from ivvi.dynamics.state_update import StateUpdate
-from ivvi.dynamics.termination import all_ends
 from ivvi.errors import InputError
 from ivvi.evaluation.model_draws import ModelDraws
 from ivvi.evaluation.noise_shape import shaped

@@ -19,7 +19,7 @@ from ivvi.estimators import Method, StandardErrors
 from ivvi.estimators.registry import make_method
 from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting.fit import Fit
-from ivvi.fitting.recipe import Recipe
+from ivvi.fitting.fit_pipeline import Recipe
 from ivvi.fitting.saved_fit import is_saved_fit, load_fit
 from ivvi.fitting.saved_moments import Shard
 from ivvi.fitting.transformed_fit import fit_absorbed, fit_differences, fit_partialled

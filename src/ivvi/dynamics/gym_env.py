@@ -17,8 +17,8 @@ import numpy as np
 
 from ivvi._io.result import Compact, short
 from ivvi.actions import make_actions
+from ivvi.dynamics.end_payoffs import EndReward, all_ends, amounts, end_reward
 from ivvi.dynamics.rollout import Rollout, Simulator, roll_out
-from ivvi.dynamics.termination import EndReward, all_ends, amounts, end_reward
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array
 from ivvi.rewards import Reward, make_reward
@@ -111,7 +111,7 @@ class ModelSimulator(Compact):
     terminal
         Says which states end an episode.
     reward_at_end
-        Paid when the episode ends, for any or each kind of end (`ivvi.dynamics.termination`).
+        Paid when the episode ends, for any or each kind of end (`ivvi.dynamics.end_payoffs`).
     """
 
     model: Any

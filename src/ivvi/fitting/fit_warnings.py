@@ -12,7 +12,7 @@ from ivvi.diagnostics.prediction_checks import leaves_range, predicts_worse
 from ivvi.diagnostics.row_influence import FirstRows, alike_within, deciding_row
 from ivvi.diagnostics.shared_trends import Change, changed_by_column, changed_by_step
 from ivvi.estimators import Estimate, Method
-from ivvi.estimators.covariance.resolved_errors import Resolved
+from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.fitting.differences import DifferencedTable
 from ivvi.fitting.lagged_states import in_order, own_lags
 from ivvi.fitting.saved_moments import Shard

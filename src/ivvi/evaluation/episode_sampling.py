@@ -1,7 +1,8 @@
 """The episodes behind a value: their first states, their number, and their weights.
 
 The value in the estimated model is a mean over many episodes. The value in a drawn model adds the
-difference that the draw makes in a few of these, under the same noise (`ivvi.evaluation.rollout`):
+difference that the draw makes in a few of these, under the same noise
+(`ivvi.evaluation.many_model_rollout`):
 
     V_b = sum_i w_bi R_i / sum_i w_bi  +  mean_j (R_bj - R_j).
 
@@ -18,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from ivvi._io.result import Compact
-from ivvi.dynamics.encoding import state_numbers
 from ivvi.dynamics.model import Dynamics
+from ivvi.dynamics.state_encoding import state_numbers
 from ivvi.errors import InputError
+from ivvi.evaluation.many_model_rollout import Episodes
 from ivvi.evaluation.model_draws import student_variance
-from ivvi.evaluation.rollout import Episodes
 from ivvi.planning import Problem
 
 CHUNK = 100
