@@ -19,7 +19,7 @@ from ivvi.estimators import Method, StandardErrors
 from ivvi.estimators.registry import make_method
 from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting.fit import Fit
-from ivvi.fitting.fit_pipeline import Recipe
+from ivvi.fitting.fit_pipeline import FitPipeline
 from ivvi.fitting.saved_fit import is_saved_fit, load_fit
 from ivvi.fitting.saved_moments import Shard
 from ivvi.fitting.transformed_fit import fit_absorbed, fit_differences, fit_partialled
@@ -143,7 +143,7 @@ def estimate(  # noqa: PLR0913
     by_formula = isinstance(logs, Log) and bool(logs.roles.formula)
     alone = rows and not (difference or absorb or by_formula)
     _check_controls(controls, learner, (phi, psi), alone=alone)
-    recipe = Recipe(
+    pipeline = FitPipeline(
         make_method(method) if isinstance(method, str) else method,
         StandardErrors.of(se, cluster),
         allow_unidentified=allow_unidentified,
@@ -151,16 +151,18 @@ def estimate(  # noqa: PLR0913
         client=client,
     )
     if isinstance(logs, Shard):
-        fit = recipe.of_sums(logs)
+        fit = pipeline.of_sums(logs)
     else:
-        fit_log = partial(recipe.of_rows, episodes=episodes)
+        fit_log = partial(pipeline.of_rows, episodes=episodes)
         if difference:
-            fit_log = partial(fit_differences, recipe, exogenous=exogenous)
+            fit_log = partial(fit_differences, pipeline, exogenous=exogenous)
         elif absorb:
-            fit_log = partial(fit_absorbed, recipe, absorb=absorb, half_panel=half_panel)
+            fit_log = partial(fit_absorbed, pipeline, absorb=absorb, half_panel=half_panel)
         elif controls:
             named = "auto" if learner is None else learner
-            fit_log = partial(fit_partialled, recipe, controls=controls, learner=named, folds=folds)
+            fit_log = partial(
+                fit_partialled, pipeline, controls=controls, learner=named, folds=folds
+            )
         fit = fit_log(logs, phi, psi, seed=seed)
         fit = _with_doubts(fit, logs, transformed=bool(difference or absorb or controls))
     for text in fit.warnings:

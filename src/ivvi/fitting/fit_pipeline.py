@@ -89,7 +89,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class FitPipeline:
     """The settings of `estimate` that are not data.
 
     Attributes
@@ -120,9 +120,9 @@ class Recipe:
         Episodes that are few and long are remembered until the standard errors are known,
         in place of the second pass.
         """
-        recipe, log = self.for_log(log)
-        if recipe.errors is not self.errors:
-            return recipe.of_rows(log, phi, psi, seed=seed, episodes=episodes)
+        pipeline, log = self.for_log(log)
+        if pipeline.errors is not self.errors:
+            return pipeline.of_rows(log, phi, psi, seed=seed, episodes=episodes)
         if is_auto(phi, psi):
             return self._of_chosen(log, episodes=episodes)
         design = build_design(log, phi, psi, seed)
@@ -136,8 +136,8 @@ class Recipe:
         fit = self.of_moments(Shard(moments, counts, log.roles, label=log.label), log)
         return fit if episodes else _without_episodes(fit)
 
-    def for_log(self, log: Log, absorb: Columns = ()) -> tuple[Recipe, Log]:
-        """Return the recipe with the errors that a log asks for, and the log with their columns."""
+    def for_log(self, log: Log, absorb: Columns = ()) -> tuple[FitPipeline, Log]:
+        """Return the pipeline with the errors that a log asks for, and the log with their columns."""
         alone = isinstance(self.method, JackknifeIV)  # its errors are robust
         errors, log = self.errors.for_log(log, absorb, independent=alone)
         return replace(self, errors=errors), log
@@ -145,8 +145,8 @@ class Recipe:
     def _of_chosen(self, log: Log, *, episodes: bool) -> Fit:
         """Fit with the features that the log asks for: one more pass, to see which."""
         chosen = choose(log, log.roles, self.method)
-        recipe = self if chosen.method is None else replace(self, method=chosen.method)
-        fit = recipe.of_rows(log, chosen.phi, chosen.psi, episodes=episodes)
+        pipeline = self if chosen.method is None else replace(self, method=chosen.method)
+        fit = pipeline.of_rows(log, chosen.phi, chosen.psi, episodes=episodes)
         return replace(fit, choice=chosen.choice)
 
     @property

@@ -14,7 +14,7 @@ from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting.absorbing import AbsorbedTable
 from ivvi.fitting.differences import DifferencedTable, Levels
 from ivvi.fitting.fit import Fit
-from ivvi.fitting.fit_pipeline import Recipe
+from ivvi.fitting.fit_pipeline import FitPipeline
 from ivvi.fitting.fit_warnings import unnamed_doubts
 from ivvi.fitting.nickell import (
     Nickell,
@@ -33,7 +33,7 @@ from ivvi.moments import compute_moments
 
 
 def fit_differences(
-    recipe: Recipe,
+    pipeline: FitPipeline,
     log: Log,
     phi: FeatureMap | str,
     psi: FeatureMap | str | None,
@@ -42,12 +42,12 @@ def fit_differences(
     exogenous: Columns = (),
 ) -> Fit:
     """Fit to differences between steps; the results are in levels."""
-    recipe.errors.check_differences(log.roles.episode)
+    pipeline.errors.check_differences(log.roles.episode)
     design = build_design(log, phi, psi, seed)
     table = DifferencedTable(log, design, exogenous)
     moments, counts = compute_moments(log, design)
     levels = Levels(design, moments, counts.episodes, table.order)
-    fit = _fit_differenced(recipe, table)
+    fit = _fit_differenced(pipeline, table)
     baseline, remedy = levels.restore(fit.baseline), "absorb the episodes instead"
     why = "each difference is of two rows, which cannot be clustered by that column"
     errors = fit.errors.without_usual(log.roles, why, f"{remedy} (absorb=, --absorb)")
@@ -62,7 +62,7 @@ def fit_differences(
 
 
 def fit_absorbed(
-    recipe: Recipe,
+    pipeline: FitPipeline,
     log: Log,
     phi: FeatureMap | str,
     psi: FeatureMap | str | None,
@@ -72,27 +72,27 @@ def fit_absorbed(
     half_panel: bool = False,
 ) -> Fit:
     """Fit to what fixed effects leave of the rows; what comes back speaks of levels again."""
-    recipe, log = recipe.for_log(log, absorb)
+    pipeline, log = pipeline.for_log(log, absorb)
     design = build_design(log, phi, psi, seed)
-    if isinstance(recipe.method, SGDA) and recipe.method.is_linear(design):
+    if isinstance(pipeline.method, SGDA) and pipeline.method.is_linear(design):
         raise InputError(
             "absorbed effects need the moments of the rows, which sgda does not form in linear "
             "memory; use quadratic memory (memory=, --memory) or the method exact"
         )
     table = AbsorbedTable(log, design, absorb)
     log = log.replaced(table.source, log.roles)
-    if recipe.errors.kind in ("cr2", "wild"):
-        table.check_nested(recipe.errors.columns or (log.roles.episode,))
+    if pipeline.errors.kind in ("cr2", "wild"):
+        table.check_nested(pipeline.errors.columns or (log.roles.episode,))
     rows = Log(table, table.roles)
-    fit = recipe.of_rows(rows, *table.features)
-    if recipe.errors.kind == "auto" and not fit.errors.warning:
-        fit = _with_unnamed(recipe, fit, log, design, absorb)
-    bias, estimate = _nickell(recipe, log, design, absorb, table, fit), fit.estimate
+    fit = pipeline.of_rows(rows, *table.features)
+    if pipeline.errors.kind == "auto" and not fit.errors.warning:
+        fit = _with_unnamed(pipeline, fit, log, design, absorb)
+    bias, estimate = _nickell(pipeline, log, design, absorb, table, fit), fit.estimate
     if half_panel:
         refuse_half_panel(bias, log.roles.episode)
     if bias is not None and half_panel:
         estimate = without_bias(estimate, bias.bias, fit.moments)
-        method = method_for_moments(recipe.method.name, settings_of(recipe.method))
+        method = method_for_moments(pipeline.method.name, settings_of(pipeline.method))
         whole = jackknife_covariance(log, design, absorb, table, method, bias)
         lost = table.absorbed.freedom((bias.unit,))
         estimate = with_jackknife_errors(estimate, whole, bias.unit, lost)
@@ -115,7 +115,9 @@ def fit_absorbed(
     )
 
 
-def _with_unnamed(recipe: Recipe, fit: Fit, log: Log, design: Design, absorb: Columns) -> Fit:
+def _with_unnamed(
+    pipeline: FitPipeline, fit: Fit, log: Log, design: Design, absorb: Columns
+) -> Fit:
     """Warn of what a column that nobody named shows, such as the region or day."""
     others = unnamed_columns(log.table, log.roles)
     if not others or fit.inference is None:
@@ -126,14 +128,14 @@ def _with_unnamed(recipe: Recipe, fit: Fit, log: Log, design: Design, absorb: Co
     except InputError:  # a column that nobody asked for need not be readable
         return fit
     rows = Log(table, replace(table.roles, cluster=log.roles.cluster))
-    return _warned_of(recipe, fit, rows, [name for name in others if name not in table.names])
+    return _warned_of(pipeline, fit, rows, [name for name in others if name not in table.names])
 
 
-def _warned_of(recipe: Recipe, fit: Fit, rows: Log, others: Sequence[str]) -> Fit:
+def _warned_of(pipeline: FitPipeline, fit: Fit, rows: Log, others: Sequence[str]) -> Fit:
     """Warn of what columns that nobody named show of transformed rows."""
     if fit.inference is None:
         return fit
-    asked = (recipe.method, rows, fit.moments, fit.estimate, fit.errors, others)
+    asked = (pipeline.method, rows, fit.moments, fit.estimate, fit.errors, others)
     shared, place, alike = unnamed_doubts(*asked)
     errors, notes = replace(fit.errors, warning=alike), (place,) if place else ()
     return replace(
@@ -145,7 +147,7 @@ def _warned_of(recipe: Recipe, fit: Fit, rows: Log, others: Sequence[str]) -> Fi
 
 
 def fit_partialled(
-    recipe: Recipe,
+    pipeline: FitPipeline,
     log: Log,
     phi: FeatureMap | str,
     psi: FeatureMap | str | None,
@@ -156,13 +158,13 @@ def fit_partialled(
     folds: int = 5,
 ) -> Fit:
     """Fit to what controls leave of the rows (`fitting.partialling`); features are linear."""
-    recipe, log = recipe.for_log(log)
-    by = next(iter(recipe.errors.columns), None)
+    pipeline, log = pipeline.for_log(log)
+    by = next(iter(pipeline.errors.columns), None)
     residuals = without_controls(log, controls, learner, folds, by, seed)
     features = features_of(residuals.log.roles)
-    fit = recipe.of_rows(residuals.log, features, features)
-    if recipe.errors.kind == "auto" and not fit.errors.warning:
-        fit = _warned_of(recipe, fit, *with_unnamed(log, residuals))
+    fit = pipeline.of_rows(residuals.log, features, features)
+    if pipeline.errors.kind == "auto" and not fit.errors.warning:
+        fit = _warned_of(pipeline, fit, *with_unnamed(log, residuals))
     levels = ControlLevels.of(residuals, fit.W)
     baseline = ControlLevels.of(residuals, fit.baseline.W).restore(fit.baseline)
     return replace(
@@ -178,25 +180,25 @@ def fit_partialled(
 
 
 def _nickell(
-    recipe: Recipe,
+    pipeline: FitPipeline,
     log: Log,
     design: Design,
     absorb: Columns,
     table: AbsorbedTable,
     fit: Fit,
 ) -> Nickell | None:
-    method = method_for_moments(recipe.method.name, settings_of(recipe.method))
+    method = method_for_moments(pipeline.method.name, settings_of(pipeline.method))
     return nickell_bias(log, design, absorb, table, method, (fit.moments, fit.estimate))
 
 
-def _fit_differenced(recipe: Recipe, table: DifferencedTable) -> Fit:
+def _fit_differenced(pipeline: FitPipeline, table: DifferencedTable) -> Fit:
     """Fit to a table of differences, around their mean unless that is one of the features."""
     log, features = Log(table, table.roles), table.features
     try:
-        fit = recipe.of_rows(log, features, features)
+        fit = pipeline.of_rows(log, features, features)
     except IdentificationError:
         table.check_instruments()
         alone = FeatureMap(features.blocks[1:])
-        return recipe.of_rows(log, alone, features)
+        return pipeline.of_rows(log, alone, features)
     table.check_instruments()
     return fit
