@@ -137,7 +137,7 @@ class FitPipeline:
         return fit if episodes else _without_episodes(fit)
 
     def for_log(self, log: Log, absorb: Columns = ()) -> tuple[FitPipeline, Log]:
-        """Return the pipeline with the errors that a log asks for, and the log with their columns."""
+        """Return the pipeline with the errors for a log, and the log with the columns of these."""
         alone = isinstance(self.method, JackknifeIV)  # its errors are robust
         errors, log = self.errors.for_log(log, absorb, independent=alone)
         return replace(self, errors=errors), log
