@@ -39,7 +39,7 @@ RUNS = {
 COUNTED = """
 import sys
 from ivvi.__main__ import main
-from ivvi.logs.parquet_files import ParquetTable
+from ivvi.logs.tables.parquet_files import ParquetTable
 cells, plain = 0, ParquetTable.batches
 def batches(self, columns, *rest, **more):
     global cells

@@ -18,9 +18,9 @@ ROOT = Path(__file__).parents[1]
 STEP, ROW, WIDE, HIGH, TOP = 152, 29, 124, 22, 74
 EVERYWHERE = {"errors", "_io", "version"}
 COLUMNS = {
-    "data": "logs features moments _io errors version",
+    "data": "logs features moments _io errors version categories option_values",
     "learning": "",  # all that is named in no other column
-    "planning": "actions rewards dynamics planning",
+    "planning": "actions rewards dynamics planning policy",
     "the truth": "simulators",
     "showing": "reporting cli",
 }

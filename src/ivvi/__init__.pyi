@@ -12,24 +12,24 @@ from .estimators.sieve import choose_features
 from .evaluation.action_stability import stability
 from .evaluation.value_policy import value
 from .features.feature_map import custom, linear, one_hot
-from .fitting.curve import curve
-from .fitting.effect import effect
-from .fitting.effect_interval import interval
+from .fitting.effects.curve import curve
+from .fitting.effects.effect import effect
+from .fitting.effects.interval import interval
 from .fitting.fit import Fit
 from .fitting.fit_and_diagnose import diagnose, estimate, fit
 from .fitting.impulse_response.respond import respond
+from .fitting.incremental.saved_moments import Shard
+from .fitting.incremental.stream import Stream
+from .fitting.incremental.updating import update
 from .fitting.saved_fit import load_fit
-from .fitting.saved_moments import Shard
-from .fitting.stream import Stream
 from .fitting.table import table
-from .fitting.updating import update
 from .logs import Log, Schema, read_logs
 from .planning.mpc.mpc import MPC
-from .planning.plan import plan
-from .planning.policy import Policy
-from .planning.saved_policy import load_policy
 from .planning.spede.spede import SPEDE
 from .planning.value_iteration.value_iteration import ValueIteration
+from .policy.plan import plan
+from .policy.policy import Policy
+from .policy.saved_policy import load_policy
 from .reporting.fit_page import report
 from .sensitivity_analysis.analysis import sensitivity
 from .sequence.check import check

@@ -1,7 +1,7 @@
 """Categories as columns of 0 and 1, for a few rows: what saved models and policies need.
 
 A category of L levels is L - 1 indicators, ``ward[ICU]``; for the first level, the reference, all
-of them are 0. `ivvi.logs.category_encoding` makes them for whole logs.
+of them are 0. `ivvi.logs.columns.category_encoding` makes them for whole logs.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 import ivvi
 from helpers import assert_refused, run
 from ivvi import load_policy, plan
-from ivvi.planning.json_lines_server import serve
+from ivvi.policy.json_lines_server import serve
 
 BAD = {
     "{": "not JSON",

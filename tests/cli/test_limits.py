@@ -26,7 +26,7 @@ from ivvi import InputError, make_env, read_logs
 from ivvi._io.files import load_folder, save_folder
 from ivvi._io.memory import available_memory, check_memory
 from ivvi.errors import FileError
-from ivvi.logs import parquet_files
+from ivvi.logs.tables import parquet_files
 
 
 @pytest.fixture

@@ -153,7 +153,7 @@ def prepare(verbs):
 def take_results_from(start):
     """Put results of a run before in the place of what only computes."""
     import ivvi.evaluation
-    import ivvi.planning.plan
+    import ivvi.policy.plan
     from ivvi_reproduction import reproduce
     from ivvi_reproduction.jobs import Outcome
     from ivvi_reproduction.records import RecordFile
@@ -172,7 +172,7 @@ def take_results_from(start):
     def recorded(job, options):
         return Outcome(records()[job]["result"], records()[job]["seconds"])
 
-    ivvi.planning.plan.plan = planned
+    ivvi.policy.plan.plan = planned
     ivvi.evaluation.value = valued
     reproduce.run_job = recorded
 

@@ -148,7 +148,7 @@ def test_errors_of_a_curve_are_those_of_its_method(method):
 def test_beyond_so_many_episodes_groups_of_them_are_left_out(monkeypatch):
     fit = ivvi.estimate(ivvi.read_logs(rows(3, episodes=200)), episodes=True)
     every = ivvi.curve(fit, "a0", "x0")
-    monkeypatch.setattr("ivvi.fitting.curve.MOST_GROUPS", 70)
+    monkeypatch.setattr("ivvi.fitting.effects.curve.MOST_GROUPS", 70)
     some = ivvi.curve(fit, "a0", "x0")
     error = np.sqrt(1 / (2 * 70) + 1 / (2 * 200))  # of a standard error, relative
     assert 0 < np.abs(some.se / every.se - 1).max() < 4 * error

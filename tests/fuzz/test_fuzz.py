@@ -303,7 +303,7 @@ def test_signals_at_any_moment(place, each, request):
 @settings(deadline=None)
 @given(st.lists(st.text(max_size=30), max_size=5))
 def test_any_line_of_act_is_answered(served, lines):
-    from ivvi.planning.json_lines_server import serve
+    from ivvi.policy.json_lines_server import serve
 
     answers = list(serve(served, lines))
     assert len(answers) == sum(bool(line.strip()) for line in lines)

@@ -7,8 +7,8 @@ import pytest
 
 from ivvi import Schema, read_logs
 from ivvi.errors import ColumnError
-from ivvi.fitting.saved_moments import open_like
-from ivvi.logs.column_conventions import with_new_names
+from ivvi.fitting.incremental.saved_moments import open_like
+from ivvi.logs.columns.conventions import with_new_names
 
 NAMES = ["episode", "step", "x0", "x1", "x2", "speed", "a0", "z0", "z1", "reward", "w", "next_x0"]
 

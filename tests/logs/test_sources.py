@@ -16,8 +16,8 @@ from helpers import ROLES, changed, make_rows, take, write_table
 from ivvi import InputError, read_logs
 from ivvi.errors import ColumnError, DataError, FileError, MissingError
 from ivvi.logs import Counts
-from ivvi.logs import parquet_files as parquet
-from ivvi.logs.readers import open_table
+from ivvi.logs.tables import parquet_files as parquet
+from ivvi.logs.tables.readers import open_table
 
 COLUMNS = make_rows(episodes=5, horizon=7)
 SHUFFLED = np.random.default_rng(1).permutation(35)

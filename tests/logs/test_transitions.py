@@ -15,7 +15,7 @@ from helpers import ROLES, make_rows, mark_thorough, write_table
 from ivvi import read_logs
 from ivvi.errors import DataError
 from ivvi.logs import Counts
-from ivvi.logs.arrow import Numbers
+from ivvi.logs.tables.arrow import Numbers
 
 SIZES = (1, 2, 3, 1000)
 NUMBERS = ("x0", "x1", "a0", "z0", "r", "w")

@@ -10,7 +10,7 @@ import ivvi
 from helpers import assert_refused, run, write_table
 from ivvi import InputError
 from ivvi.errors import DataError, IvviWarning
-from ivvi.fitting.saved_moments import open_like
+from ivvi.fitting.incremental.saved_moments import open_like
 from ivvi.planning.comparison import Trials
 from ivvi.reporting.policy_sections import value_section
 

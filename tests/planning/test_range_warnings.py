@@ -11,7 +11,7 @@ import ivvi
 from ivvi import InputError
 from ivvi.dynamics.range_warnings import simulation_doubts
 from ivvi.errors import IvviWarning, PlanningWarning
-from ivvi.planning.json_lines_server import serve
+from ivvi.policy.json_lines_server import serve
 
 ROLES = {
     "state": "x",

@@ -5,7 +5,7 @@ import pytest
 from helpers import run
 from ivvi import InputError, StandardErrors, option_values
 from ivvi.features import parse_features
-from ivvi.planning.plan import PLANNERS
+from ivvi.policy.plan import PLANNERS
 
 
 @pytest.mark.parametrize("word", [word for word in option_values.FEATURES if word != "auto"])

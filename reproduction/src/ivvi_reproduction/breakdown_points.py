@@ -28,8 +28,8 @@ from ivvi.dynamics.rollout import roll_out
 from ivvi.errors import InputError, IvviWarning
 from ivvi.features.blocks import Array
 from ivvi.fitting import Fit, estimate
-from ivvi.planning.plan import plan
-from ivvi.planning.policy import Policy
+from ivvi.policy.plan import plan
+from ivvi.policy.policy import Policy
 from ivvi.sensitivity_analysis import sensitivity
 from ivvi.simulators import ConfoundedEnv, World, gaussian, linear_world
 from ivvi.simulators.synthetic import LINEAR_Z

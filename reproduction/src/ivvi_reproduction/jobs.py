@@ -32,8 +32,8 @@ from ivvi.features.feature_map import parse_features
 from ivvi.fitting import Fit, estimate
 from ivvi.logs import Log
 from ivvi.planning import MPC
-from ivvi.planning.plan import plan
-from ivvi.planning.policy import Policy
+from ivvi.policy.plan import plan
+from ivvi.policy.policy import Policy
 from ivvi.simulators import ConfoundedEnv
 from ivvi.simulators.catalogue import load_factors, make_env
 from ivvi.simulators.ratings import Factors

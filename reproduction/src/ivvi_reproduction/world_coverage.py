@@ -21,7 +21,7 @@ from ivvi.errors import IvviWarning
 from ivvi.evaluation import value
 from ivvi.fitting import estimate
 from ivvi.logs import read_logs
-from ivvi.planning.plan import plan
+from ivvi.policy.plan import plan
 from ivvi_reproduction.study import (
     Bar,
     binomial_deviation,

@@ -58,9 +58,9 @@ def act(  # noqa: PLR0913
 ) -> None:
     """Print what a policy does in one state, in each row of a table, or line by line."""
     from ivvi.categories import decode_rows
-    from ivvi.planning.plan import weakness
-    from ivvi.planning.policy_brief import act_brief
-    from ivvi.planning.saved_policy import load_policy
+    from ivvi.policy.brief import act_brief
+    from ivvi.policy.plan import weakness
+    from ivvi.policy.saved_policy import load_policy
 
     if (state is not None) + (states is not None) + stdin != 1:
         raise InputError("give one of --state, --states and --stdin")
@@ -110,7 +110,7 @@ def act(  # noqa: PLR0913
 def _beside(states: Path | None, made: dict[str, Any]) -> dict[str, Any]:
     """Return the other columns of the table of states, such as whose they are."""
     from ivvi.cli.read_numbers import read_rows
-    from ivvi.logs.readers import open_table
+    from ivvi.logs.tables.readers import open_table
 
     if states is None:
         return {}
@@ -149,8 +149,8 @@ def _serve(folder: Path, trust: tuple[str, ...], unseen: str | None, excluded: l
     """Answer lines of standard input on standard output until it ends."""
     if any(option is not None for option in excluded):
         raise InputError("--stdin cannot be combined with --out, --model, --step or --json")
-    from ivvi.planning.json_lines_server import serve
-    from ivvi.planning.saved_policy import load_policy
+    from ivvi.policy.json_lines_server import serve
+    from ivvi.policy.saved_policy import load_policy
 
     if sys.stdin is None:  # it was closed (<&-)
         raise InputError("--stdin reads standard input, which is closed")

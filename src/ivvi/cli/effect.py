@@ -41,7 +41,7 @@ def effect(  # noqa: PLR0913
     """Show how the effect of an action changes with a state, with bands, and for whom it helps."""
     from ivvi._io.plotting import check_figure
     from ivvi.fitting import load_fit
-    from ivvi.fitting.effect import effect as find_effect
+    from ivvi.fitting.effects.effect import effect as find_effect
 
     check_json_target(json, force=force)
     check_figure(plot, force=force)

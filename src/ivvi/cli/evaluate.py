@@ -49,7 +49,7 @@ def evaluate(  # noqa: PLR0913
 ) -> None:
     """Run policies in a simulator under the same noise and compare what they earn."""
     from ivvi._io.plotting import check_figure
-    from ivvi.planning.saved_policy import load_policy
+    from ivvi.policy.saved_policy import load_policy
     from ivvi.simulators.catalogue import make_env
     from ivvi.simulators.evaluate import evaluate as evaluate_policies
 

@@ -67,9 +67,9 @@ def interval(  # noqa: PLR0913
 ) -> None:
     """Give a confidence set for one effect that is valid however weak the instrument is."""
     from ivvi.estimators import StandardErrors
-    from ivvi.fitting.effect_interval import interval as confidence_set
+    from ivvi.fitting.effects.interval import interval as confidence_set
+    from ivvi.fitting.incremental.saved_moments import open_like
     from ivvi.fitting.saved_fit import is_saved_fit, load_fit
-    from ivvi.fitting.saved_moments import open_like
 
     check_json_target(json, force=force)
     combination = None if feature is None else parse_combination(feature)

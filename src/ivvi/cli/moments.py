@@ -50,7 +50,7 @@ def moments(  # noqa: PLR0913
     """Write the sums of a log, without its rows, to merge them with those of other sites."""
     from ivvi._io.files import checked_output
     from ivvi.fitting import load_moments
-    from ivvi.fitting.saved_moments import open_like
+    from ivvi.fitting.incremental.saved_moments import open_like
 
     checked_output(out, force=force)
     check_json_target(json, force=force, out=out)
@@ -96,7 +96,7 @@ def _summing(log: Any, words: tuple[str, str], seed: int, *, quiet: bool) -> Cal
     """Return what makes the sums of a log for these features, which the data may choose."""
     from ivvi.features.design import build_design
     from ivvi.fitting.feature_choice import choose, chosen_shard, is_auto
-    from ivvi.fitting.saved_moments import Shard
+    from ivvi.fitting.incremental.saved_moments import Shard
 
     if not is_auto(*words):
         return partial(Shard.of, log, build_design(log, *words, seed))
@@ -107,7 +107,7 @@ def _summing(log: Any, words: tuple[str, str], seed: int, *, quiet: bool) -> Cal
 
 def _alike(other: Any, log: Any, **options: Any) -> Any:
     """Return the sums of a log for the features of others, chosen as theirs were."""
-    from ivvi.fitting.saved_moments import Shard
+    from ivvi.fitting.incremental.saved_moments import Shard
 
     return replace(Shard.of(log, other.moments.design, **options), chosen=other.chosen)
 

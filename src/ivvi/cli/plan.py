@@ -123,8 +123,8 @@ def plan(  # noqa: PLR0913
     """Find the best action in every state of a fitted model, and save it as a policy."""
     from ivvi._io.files import checked_output
     from ivvi.fitting.saved_fit import load_fit, load_saved
-    from ivvi.planning.plan import make_planner
-    from ivvi.planning.plan import plan as plan_policy
+    from ivvi.policy.plan import make_planner
+    from ivvi.policy.plan import plan as plan_policy
 
     checked_output(out, force=force)
     check_json_target(json, force=force, out=out)

@@ -75,7 +75,7 @@ def end_rewards(text: str) -> float | dict[str, float]:
 
 def read_rows(path: Path, names: tuple[str, ...]) -> dict[str, list[Any]]:
     """Read named columns of a table as they are."""
-    from ivvi.logs.readers import open_table
+    from ivvi.logs.tables.readers import open_table
 
     table = open_table(str(path))
     for name in names:
@@ -103,8 +103,8 @@ def read_columns(path: Path, names: tuple[str, ...]) -> Any:
     """Read named numeric columns of a table, (rows, columns)."""
     import numpy as np
 
-    from ivvi.logs.arrow import check_numeric
-    from ivvi.logs.readers import open_table
+    from ivvi.logs.tables.arrow import check_numeric
+    from ivvi.logs.tables.readers import open_table
 
     table = open_table(str(path))
     for name in names:

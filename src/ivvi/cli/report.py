@@ -77,7 +77,7 @@ def _of_model(
 ) -> Page:
     from ivvi._io.files import read_json
     from ivvi.fitting import load_fit
-    from ivvi.planning.saved_policy import load_policy
+    from ivvi.policy.saved_policy import load_policy
     from ivvi.reporting.fit_page import fit_page
     from ivvi.reporting.fit_view import FitView
 

@@ -62,8 +62,8 @@ def sensitivity(  # noqa: PLR0913
     """Find how invalid the instrument may be before the gain or the actions change."""
     from ivvi._io.plotting import check_figure
     from ivvi.fitting import load_fit
-    from ivvi.fitting.saved_moments import open_like
-    from ivvi.planning.saved_policy import load_policy
+    from ivvi.fitting.incremental.saved_moments import open_like
+    from ivvi.policy.saved_policy import load_policy
     from ivvi.sensitivity_analysis import sensitivity as analyse
 
     check_figure(plot, force=force)
@@ -99,7 +99,7 @@ def sensitivity(  # noqa: PLR0913
 
 def _rivals(text: str, trust: tuple[str, ...]) -> Any:
     """Return the rivals that words and folders name."""
-    from ivvi.planning.saved_policy import load_policy
+    from ivvi.policy.saved_policy import load_policy
 
     words = [word for word in text.split(",") if word]
     folders = {word: Path(word).is_dir() for word in words}

@@ -47,9 +47,9 @@ def update(  # noqa: PLR0913
     """Add the rows of a log to a model, as if it had been fitted to both at once."""
     from ivvi._io.files import checked_output
     from ivvi._io.replacing import locked
+    from ivvi.fitting.incremental.saved_moments import open_like
+    from ivvi.fitting.incremental.updating import update as update_fit
     from ivvi.fitting.saved_fit import load_fit_version
-    from ivvi.fitting.saved_moments import open_like
-    from ivvi.fitting.updating import update as update_fit
 
     target = model if out is None else out
     checked_output(target, force=force or out is None)

@@ -99,7 +99,7 @@ def value(  # noqa: PLR0913
     from ivvi.evaluation.value_inputs import ValueInputs
     from ivvi.evaluation.value_policy import FIRST_DRAWS, default_rivals
     from ivvi.fitting import load_fit
-    from ivvi.fitting.saved_moments import open_like
+    from ivvi.fitting.incremental.saved_moments import open_like
 
     check_json_target(json, force=force)
     fit = of_unit(load_fit(model, trust=trusted(trust)), unit)
@@ -140,6 +140,6 @@ def value(  # noqa: PLR0913
 
 def _policy(word: str, trust: tuple[str, ...]) -> Any:
     """Return a policy from its folder, or the word of one that needs none."""
-    from ivvi.planning.saved_policy import load_policy
+    from ivvi.policy.saved_policy import load_policy
 
     return word if word in RIVALS else load_policy(word, trust=trust)

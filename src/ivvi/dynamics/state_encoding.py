@@ -9,7 +9,7 @@ import numpy as np
 
 from ivvi.dynamics.model import Dynamics
 from ivvi.errors import LARGEST, InputError
-from ivvi.logs.readers import open_table
+from ivvi.logs.tables.readers import open_table
 
 
 def as_columns(table: Any) -> Mapping[str, list[Any]] | None:

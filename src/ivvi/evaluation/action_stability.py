@@ -20,7 +20,7 @@ from ivvi.evaluation.value_policy import planner_of
 from ivvi.features.blocks import Array
 from ivvi.planning import MPC, Problem
 from ivvi.planning.behaviour_policy import Support
-from ivvi.planning.policy import Policy
+from ivvi.policy.policy import Policy
 
 NEAR = 0.1
 """Two actions agree when no coordinate differs by more than this share of its range."""

@@ -30,12 +30,12 @@ from ivvi.option_values import RIVALS
 from ivvi.planning import MPC, Auto, Cautious, Problem, ValueIteration
 from ivvi.planning.cautious import CautiousRule
 from ivvi.planning.mpc.mpc import MPCRule
-from ivvi.planning.plan import make_planner
-from ivvi.planning.policy import Policy, check_steps
-from ivvi.planning.saved_policy import as_policy
 from ivvi.planning.simple_rules import HeldRule, Unplanned, UsualRule
 from ivvi.planning.value_iteration.value_iteration import ValueRule
 from ivvi.planning.value_iteration.visited_states import VisitedValue
+from ivvi.policy.plan import make_planner
+from ivvi.policy.policy import Policy, check_steps
+from ivvi.policy.saved_policy import as_policy
 from ivvi.rewards import Function, Learned
 
 FIRST_DRAWS, MOST_DRAWS, ASKED_DRAWS = 500, 8000, 1_000_000

@@ -19,7 +19,7 @@ from ivvi.features.blocks import Block, Constant, Power
 from ivvi.features.feature_map import FeatureMap, parse_features
 from ivvi.features.products import Monomial, Monomials, Products, column_scales
 from ivvi.logs import Batch, Roles
-from ivvi.logs.formula import LOO, Formula, FormulaTerm, parse_formula, term_text
+from ivvi.logs.columns.formula import LOO, Formula, FormulaTerm, parse_formula, term_text
 
 Positions = tuple[int, ...]
 FEWEST_KNOTS = 5

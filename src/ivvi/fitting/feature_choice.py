@@ -18,7 +18,7 @@ from ivvi.estimators.feature_selection import (
 from ivvi.estimators.registry import restore_method, settings_of
 from ivvi.features.design import Design
 from ivvi.features.feature_map import AUTO, FeatureMap
-from ivvi.fitting.saved_moments import Shard
+from ivvi.fitting.incremental.saved_moments import Shard
 from ivvi.logs import Batch, Log, Roles
 from ivvi.logs.sample import spread_episodes
 

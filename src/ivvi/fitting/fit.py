@@ -23,10 +23,10 @@ from ivvi.estimators import Estimate
 from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.estimators.covariance.scores import Scored
 from ivvi.estimators.feature_selection import FeatureChoice
-from ivvi.fitting.absorbing import FixedEffects
 from ivvi.fitting.feature_choice import kept_choice
 from ivvi.fitting.fit_summary import fit_brief, fit_summary, plot_fit
 from ivvi.fitting.fitted_model import fitted_model
+from ivvi.fitting.incremental.saved_moments import Shard
 from ivvi.fitting.inference_tables import (
     NO_MOMENTS,
     Inference,
@@ -34,9 +34,9 @@ from ivvi.fitting.inference_tables import (
     nothing_inferred,
     with_nulls,
 )
-from ivvi.fitting.nickell import Nickell
-from ivvi.fitting.partialling import Partialled
-from ivvi.fitting.saved_moments import Shard
+from ivvi.fitting.panels.absorbing import FixedEffects
+from ivvi.fitting.panels.nickell import Nickell
+from ivvi.fitting.panels.partialling import Partialled
 from ivvi.logs import Counts, Log, Roles, Sample
 from ivvi.moments import Absorbed, Moments
 from ivvi.weak_iv.action_intervals import RobustIntervals

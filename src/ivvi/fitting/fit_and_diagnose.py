@@ -12,18 +12,18 @@ from typing import Any
 from ivvi._io.checkpoint import Checkpoint
 from ivvi.diagnostics import Diagnostics
 from ivvi.diagnostics import diagnose as diagnose_moments
-from ivvi.diagnostics.context_autocorrelation import remembered_contexts
-from ivvi.diagnostics.data_warnings import data_warnings
+from ivvi.diagnostics.misspecification.context_autocorrelation import remembered_contexts
+from ivvi.diagnostics.misspecification.data_warnings import data_warnings
 from ivvi.errors import InputError, IvviWarning
 from ivvi.estimators import Method, StandardErrors
 from ivvi.estimators.registry import make_method
 from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.fit_pipeline import FitPipeline
+from ivvi.fitting.incremental.saved_moments import Shard
+from ivvi.fitting.panels.transformed_fit import fit_absorbed, fit_differences, fit_partialled
 from ivvi.fitting.saved_fit import is_saved_fit, load_fit
-from ivvi.fitting.saved_moments import Shard
-from ivvi.fitting.transformed_fit import fit_absorbed, fit_differences, fit_partialled
-from ivvi.logs.column_patterns import Columns
+from ivvi.logs.columns.patterns import Columns
 from ivvi.logs.log import Log, Progress
 from ivvi.logs.opening import open_log
 
@@ -63,8 +63,9 @@ def estimate(  # noqa: PLR0913
         ``spline:5``, ``fourier:200``). Without `psi`, the one that goes with the word.
     formula
         In their place, and in that of the log's columns: a formula such as
-        ``next_x ~ x + C(ward) + x:age | id + year | dose ~ doctor`` (`ivvi.logs.formula`), whose
-        middle part is absorbed. Episodes and weights of a `Log` are kept.
+        ``next_x ~ x + C(ward) + x:age | id + year | dose ~ doctor``
+        (`ivvi.logs.columns.formula`), whose middle part is absorbed. Episodes and weights of a
+        `Log` are kept.
     method
         `Exact`, `SGDA`, `LeastSquares`, `LIML`, `Fuller`, `KClass`, `GMM`, or their words.
     se
@@ -80,7 +81,7 @@ def estimate(  # noqa: PLR0913
         column): clustering then needs no second pass, and the bootstrap none at all.
     difference
         Estimate from differences between the steps of an episode, in which a confounder that
-        lasts the whole episode drops out (`ivvi.fitting.differences` says what must hold).
+        lasts the whole episode drops out (`ivvi.fitting.panels.differences` says what must hold).
     exogenous
         With `difference`, states that no noise of any step moves, such as dummies for the
         years: their own differences instrument them.
@@ -92,7 +93,7 @@ def estimate(  # noqa: PLR0913
     controls, learner, folds
         Columns that may act in any way: what a learner predicts of all other columns from them
         is taken out first, in so many folds of whole clusters (`docs/panels.md`). The learner is
-        ``auto`` (the default, of `ivvi.fitting.nuisance_learners`), ``lasso``, ``forest``,
+        ``auto`` (the default, of `ivvi.fitting.panels.nuisance_learners`), ``lasso``, ``forest``,
         ``module:object`` or a scikit-learn regressor.
     seed
         Seed of random features, and of folds.

@@ -38,12 +38,12 @@ from ivvi.features.feature_map import FeatureMap, linear
 from ivvi.fitting.feature_choice import choose, is_auto, restored_choice
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.fit_warnings import row_warnings, unnamed_doubts
+from ivvi.fitting.incremental.saved_moments import Shard
 from ivvi.fitting.inference_tables import Inference, half_widths
-from ivvi.fitting.saved_moments import Shard
 from ivvi.fitting.second_pass import second_pass
 from ivvi.logs import Batch, Counts, Log, Roles, Sample
-from ivvi.logs.column_patterns import Columns
-from ivvi.logs.instrument_groups import few_values, unnamed_columns
+from ivvi.logs.columns.patterns import Columns
+from ivvi.logs.instruments.assignment_level import few_values, unnamed_columns
 from ivvi.logs.sample import MOST, first_rows
 from ivvi.moments import Moments, compute_moments, few_threads
 from ivvi.moments.compression import restrict
@@ -230,7 +230,7 @@ class FitPipeline:
         omitted: dict[str, str],
     ) -> tuple[Resolved, tuple[str, ...], dict[str, str]]:
         """Add what columns that nobody named say against a fit."""
-        if log.is_residual:  # which has no such columns (`ivvi.fitting.transformed_fit`)
+        if log.is_residual:  # which has no such columns (`ivvi.fitting.panels.transformed_fit`)
             return errors, notes, omitted
         others = unnamed_columns(log.table, log.roles)
         asked = (self.method, log, moments, estimate, errors, others)

@@ -19,7 +19,7 @@ from ivvi._io.result import Brief
 from ivvi.diagnostics.result import WIDTH, diagnose_brief, many_sentence, over_identified
 from ivvi.diagnostics.verdict import instrument_sentence
 from ivvi.estimators.jackknife_iv import KINDS
-from ivvi.fitting.effect import Contrast, Group, group_line, groups_of_states
+from ivvi.fitting.effects.effect import Contrast, Group, group_line, groups_of_states
 from ivvi.fitting.inference_tables import NO_MOMENTS, half_widths
 from ivvi.weak_iv.action_intervals import EMPTY
 from ivvi.weak_iv.confidence_sets import piece

@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ivvi.diagnostics.data_warnings import cut_off, data_warnings
-from ivvi.diagnostics.omitted_terms import omitted_terms
-from ivvi.diagnostics.outcome_timing import explained_in_own_row, row_times
-from ivvi.diagnostics.prediction_checks import leaves_range, predicts_worse
-from ivvi.diagnostics.row_influence import FirstRows, alike_within, deciding_row
-from ivvi.diagnostics.shared_trends import Change, changed_by_column, changed_by_step
+from ivvi.diagnostics.misspecification.data_warnings import cut_off, data_warnings
+from ivvi.diagnostics.misspecification.omitted_terms import omitted_terms
+from ivvi.diagnostics.misspecification.outcome_timing import explained_in_own_row, row_times
+from ivvi.diagnostics.misspecification.prediction_checks import leaves_range, predicts_worse
+from ivvi.diagnostics.misspecification.row_influence import FirstRows, alike_within, deciding_row
+from ivvi.diagnostics.misspecification.shared_trends import (
+    Change,
+    changed_by_column,
+    changed_by_step,
+)
 from ivvi.estimators import Estimate, Method
 from ivvi.estimators.covariance.resolved_standard_errors import Resolved
-from ivvi.fitting.differences import DifferencedTable
-from ivvi.fitting.lagged_states import in_order, own_lags
-from ivvi.fitting.saved_moments import Shard
+from ivvi.fitting.incremental.saved_moments import Shard
+from ivvi.fitting.panels.differences import DifferencedTable
+from ivvi.fitting.panels.lagged_states import in_order, own_lags
 from ivvi.logs import Batch, Log, Roles
-from ivvi.logs.instrument_groups import ROWS_PER_GROUP
+from ivvi.logs.instruments.assignment_level import ROWS_PER_GROUP
 from ivvi.moments import Moments
 
 TREND = "the instrument and the outcome share a trend or a season, which biases the effect"

@@ -17,7 +17,7 @@ from ivvi.dynamics.saved_model import model_from_parts
 from ivvi.errors import FileError, InputError, TrustError
 from ivvi.features.design import Design
 from ivvi.fitting.fit import Fit
-from ivvi.fitting.saved_moments import Shard
+from ivvi.fitting.incremental.saved_moments import Shard
 from ivvi.moments import Moments
 
 SAVED_BESIDE = ("inference", "sample", "log")

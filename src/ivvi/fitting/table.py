@@ -30,7 +30,7 @@ from ivvi.fitting.fit import Fit
 from ivvi.fitting.inference_tables import student_widths
 from ivvi.fitting.saved_fit import as_fit
 from ivvi.fitting.table_formats import FORMATS, Cells
-from ivvi.logs.column_patterns import Columns, match_columns
+from ivvi.logs.columns.patterns import Columns, match_columns
 
 LEVELS = (0.01, 0.05, 0.1)
 """P-values below which a coefficient gets three stars, two and one."""

@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 from ivvi._io.memory import check_memory
 from ivvi._io.result import Compact
 from ivvi.errors import DataError, InputError, LargeError, MissingError
-from ivvi.logs.arrow import Numbers, as_arrow
 from ivvi.logs.batch import Batch
 from ivvi.logs.data_checks import CopyWatch, large_error, missing_error
 from ivvi.logs.log import Log, batch_rows, check_finished
 from ivvi.logs.scan_position import Position
 from ivvi.logs.schema import Roles
 from ivvi.logs.sorting import check_no_duplicates, is_ordered, ordered_ends
-from ivvi.logs.table import ArrowTable, BatchSource, in_parquet, order_columns
+from ivvi.logs.tables.arrow import Numbers, as_arrow
+from ivvi.logs.tables.table import ArrowTable, BatchSource, in_parquet, order_columns
 from ivvi.logs.transitions import Transitions
 
 PATIENCE = 5.0

@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ivvi.errors import LARGEST, DataError, LargeError, MissingError
-from ivvi.logs.arrow import Bools, as_numpy, flags, missing, too_large
 from ivvi.logs.batch import Batch, Floats
 from ivvi.logs.schema import Roles
-from ivvi.logs.table import BatchSource
+from ivvi.logs.tables.arrow import Bools, as_numpy, flags, missing, too_large
+from ivvi.logs.tables.table import BatchSource
 
 ColumnArrays = dict[str, NDArray[Any]]
 ROUNDING = 1e-12

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ivvi.errors import DataError
-from ivvi.logs.arrow import plain_type
-from ivvi.logs.category_encoding import is_text
-from ivvi.logs.readers import open_table
-from ivvi.logs.table import BatchSource
+from ivvi.logs.columns.category_encoding import is_text
+from ivvi.logs.tables.arrow import plain_type
+from ivvi.logs.tables.readers import open_table
+from ivvi.logs.tables.table import BatchSource
 
 LOOKED_AT = 1 << 16
 """Rows whose ids are compared."""

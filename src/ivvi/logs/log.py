@@ -16,20 +16,20 @@ import pyarrow.parquet as pq
 from ivvi._io.files import atomic_file
 from ivvi._io.result import html_table, text_table
 from ivvi.errors import ColumnError, DataError, InputError, NoNextStateError
-from ivvi.logs.arrow import check_keys
 from ivvi.logs.batch import Batch, concatenate
-from ivvi.logs.column_patterns import Columns, match_columns
 from ivvi.logs.column_summary import describe_columns, plot_columns
+from ivvi.logs.columns.formula import parse_formula
+from ivvi.logs.columns.patterns import Columns, match_columns
+from ivvi.logs.columns.times import check_time
 from ivvi.logs.data_checks import CopyWatch
-from ivvi.logs.formula import parse_formula
-from ivvi.logs.instrument_paths import InstrumentPaths, Ints, PathGroups
-from ivvi.logs.minari import write_minari
+from ivvi.logs.instruments.shared_by_episodes import InstrumentPaths, Ints, PathGroups
 from ivvi.logs.sample import Sample
 from ivvi.logs.scan_position import Counts, Position
 from ivvi.logs.schema import Roles, path_instruments
 from ivvi.logs.sorting import check_no_duplicates, is_ordered, sort_table
-from ivvi.logs.table import BatchSource, order_columns
-from ivvi.logs.times import check_time
+from ivvi.logs.tables.arrow import check_keys
+from ivvi.logs.tables.minari import write_minari
+from ivvi.logs.tables.table import BatchSource, order_columns
 from ivvi.logs.transitions import Transitions
 
 Progress = Callable[[int], None]

@@ -13,26 +13,26 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ivvi.logs.category_encoding import without_indicators
-from ivvi.logs.column_conventions import SETTINGS, with_conventions, with_new_names, without_made
-from ivvi.logs.column_patterns import Columns, match_columns
-from ivvi.logs.csv_files import CsvTable, with_late_types
-from ivvi.logs.derived_columns import LOO, Windowed, windowed
-from ivvi.logs.formula import parse_formula
+from ivvi.logs.columns.category_encoding import without_indicators
+from ivvi.logs.columns.conventions import SETTINGS, with_conventions, with_new_names, without_made
+from ivvi.logs.columns.derived import LOO, Windowed, windowed
+from ivvi.logs.columns.formula import parse_formula
+from ivvi.logs.columns.missing_codes import has_codes, missing_values, with_missing
+from ivvi.logs.columns.patterns import Columns, match_columns
+from ivvi.logs.columns.terminal import with_empty_ends
+from ivvi.logs.columns.times import DT
 from ivvi.logs.id_checks import id_notes, ids_in_files
-from ivvi.logs.instrument_groups import own_rows_left_in, set_by
-from ivvi.logs.leave_out import left_out, original
+from ivvi.logs.instruments.assignment_level import own_rows_left_in, set_by
+from ivvi.logs.instruments.leave_out import left_out, original
 from ivvi.logs.log import Log
-from ivvi.logs.minari import is_minari, open_minari
-from ivvi.logs.missing_codes import has_codes, missing_values, with_missing
-from ivvi.logs.numeric_text import many_codes, with_numbers
 from ivvi.logs.prepare import changing, encoded
-from ivvi.logs.readers import open_table
-from ivvi.logs.row_filter import RowFilter
 from ivvi.logs.schema import Roles, Schema
-from ivvi.logs.table import PASSES, BatchSource, filtered, flagged, with_joined, with_names
-from ivvi.logs.terminal_columns import with_empty_ends
-from ivvi.logs.times import DT
+from ivvi.logs.tables.csv_files import CsvTable, with_late_types
+from ivvi.logs.tables.minari import is_minari, open_minari
+from ivvi.logs.tables.numeric_text import many_codes, with_numbers
+from ivvi.logs.tables.readers import open_table
+from ivvi.logs.tables.row_filter import RowFilter
+from ivvi.logs.tables.table import PASSES, BatchSource, filtered, flagged, with_joined, with_names
 
 NUMERIC_ROLES = (
     *("state", "action", "instrument", "next_state", "context", "reward", "weight", "step"),
@@ -70,15 +70,15 @@ def read_logs(  # noqa: PLR0913
         z0.. that have no other role; with the state, the next state is next_x0.. if they are
         there. ``state=()`` says that there is none. An instrument ``loo:doctor`` is the mean of
         each action over the other episodes of the same doctor. Text, dictionary and boolean
-        columns are categories (`ivvi.logs.category_encoding`). States that never change within an
-        episode are taken as context.
+        columns are categories (`ivvi.logs.columns.category_encoding`). States that never change
+        within an episode are taken as context.
     episode
         The column that tells episodes apart, or several: each combination of their values is
         an episode. By default ``episode``, if there is such a column.
     formula
         In the place of state, action, instrument and next state: a formula such as
-        ``next_x ~ x + C(ward) + x:age | id | dose ~ doctor`` (`ivvi.logs.formula`). Verbs then
-        take features and absorbed effects from it.
+        ``next_x ~ x + C(ward) + x:age | id | dose ~ doctor`` (`ivvi.logs.columns.formula`). Verbs
+        then take features and absorbed effects from it.
     where
         Use only the rows that pass, such as ``age >= 18 and ward != 'ICU'``. Their next states
         and lags are taken from all rows, whether these pass or not.

@@ -3,7 +3,7 @@
 `encoded` makes indicators of categories, finds the columns that never change within an episode, and
 says which columns of the state are predicted and which are carried along. Columns that need other
 rows of the log (lags, steps from dates, leave-one-out means) are computed before, by
-`ivvi.logs.derived_columns`.
+`ivvi.logs.columns.derived`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,15 @@ from numpy.typing import NDArray
 
 from ivvi.categories import NO, YES, CodedColumn
 from ivvi.errors import ColumnError, DataError
-from ivvi.logs.arrow import as_numpy, check_keys, check_numeric, plain_type
-from ivvi.logs.category_encoding import check_no_numbers, find_categories, is_text, with_indicators
+from ivvi.logs.columns.category_encoding import (
+    check_no_numbers,
+    find_categories,
+    is_text,
+    with_indicators,
+)
 from ivvi.logs.schema import Roles
-from ivvi.logs.table import BatchSource
+from ivvi.logs.tables.arrow import as_numpy, check_keys, check_numeric, plain_type
+from ivvi.logs.tables.table import BatchSource
 
 LOOKED_AT = 1 << 16
 """Rows that are searched first for columns that never change within an episode."""

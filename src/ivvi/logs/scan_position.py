@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from ivvi._io.files import Saved
-from ivvi.logs.arrow import skip_rows
-from ivvi.logs.parquet_files import ParquetTable
-from ivvi.logs.table import BatchSource
+from ivvi.logs.tables.arrow import skip_rows
+from ivvi.logs.tables.parquet_files import ParquetTable
+from ivvi.logs.tables.table import BatchSource
 
 
 @dataclass(slots=True)

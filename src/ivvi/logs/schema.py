@@ -1,6 +1,6 @@
 """Which columns of a table are state, action, instrument, next state, reward, episode, step.
 
-`Schema` is what the user asks for, in patterns (`ivvi.logs.column_patterns`). `Schema.resolve`
+`Schema` is what the user asks for, in patterns (`ivvi.logs.columns.patterns`). `Schema.resolve`
 checks it against the existing columns and returns `Roles`, plain lists of names.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from ivvi.categories import CodedColumns
 from ivvi.errors import ColumnError
-from ivvi.logs.column_patterns import Columns, listing, match_columns, one_column
+from ivvi.logs.columns.patterns import Columns, listing, match_columns, one_column
 
 WEIGHT_KINDS = ("probability", "frequency")
 NO_ROLE = (
@@ -24,12 +24,13 @@ NO_ROLE = (
 
 PATH = "path of "
 """Begins the name of a cluster column that is not in the table: groups of episodes in which
-the instruments that follow take the same values at all steps (`ivvi.logs.instrument_paths`)."""
+the instruments that follow take the same values at all steps
+(`ivvi.logs.instruments.shared_by_episodes`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What the user asks for; `ivvi.logs.column_patterns` says in which patterns.
+    """What the user asks for; `ivvi.logs.columns.patterns` says in which patterns.
 
     Attributes
     ----------
@@ -145,7 +146,7 @@ class Roles:
     are the columns over whose values leave-one-out instruments were taken. `formula` is the one
     by which the log was opened, if it was. `dates` is the column of which steps were made, where
     rows of several episodes have the same one. `set_by` are the columns to cluster by where no
-    instrument varies within the last of them (`ivvi.logs.instrument_groups`).
+    instrument varies within the last of them (`ivvi.logs.instruments.assignment_level`).
     """
 
     state: tuple[str, ...]

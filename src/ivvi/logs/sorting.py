@@ -26,9 +26,9 @@ from ivvi._io.memory import check_memory
 from ivvi._io.replacing import remove_left_by_the_dead, run_prefix
 from ivvi._io.signals import temporary
 from ivvi.errors import DataError, FileError
-from ivvi.logs.arrow import as_arrow, first_line
-from ivvi.logs.parquet_files import ParquetTable
-from ivvi.logs.table import ArrowTable, BatchSource
+from ivvi.logs.tables.arrow import as_arrow, first_line
+from ivvi.logs.tables.parquet_files import ParquetTable
+from ivvi.logs.tables.table import ArrowTable, BatchSource
 
 KEY_BATCH = 1 << 18
 SORTING = "ivvi-sort-"

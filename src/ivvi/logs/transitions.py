@@ -17,20 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ivvi.logs.arrow import (
-    Bools,
-    Ints,
-    Numbers,
-    RowRuns,
-    as_arrow,
-    as_numpy,
-    as_times,
-    flags,
-    is_moderate,
-    is_present,
-    missing,
-    too_large,
-)
 from ivvi.logs.batch import Batch, Floats
 from ivvi.logs.data_checks import (
     ColumnArrays,
@@ -46,7 +32,21 @@ from ivvi.logs.data_checks import (
 from ivvi.logs.scan_position import Counts, Position, batches_from
 from ivvi.logs.schema import Roles
 from ivvi.logs.sorting import duplicate_error
-from ivvi.logs.table import BatchSource
+from ivvi.logs.tables.arrow import (
+    Bools,
+    Ints,
+    Numbers,
+    RowRuns,
+    as_arrow,
+    as_numpy,
+    as_times,
+    flags,
+    is_moderate,
+    is_present,
+    missing,
+    too_large,
+)
+from ivvi.logs.tables.table import BatchSource
 
 
 class Transitions:

@@ -13,7 +13,7 @@ from ivvi._io.memory import check_memory
 from ivvi.errors import LARGEST, FileError, InputError, LargeError
 from ivvi.features.design import Design, Floats
 from ivvi.logs import Batch, SharedPaths
-from ivvi.logs.arrow import Bools
+from ivvi.logs.tables.arrow import Bools
 from ivvi.moments.fixed_effects import Absorbed
 from ivvi.moments.group_sums import GroupSums
 from ivvi.moments.welford import Ints, merge, merged_groups, scatter_by_group, scatter_of

@@ -19,8 +19,8 @@ from ivvi.errors import FileError, IvviWarning
 from ivvi.fitting import Fit, estimate
 from ivvi.fitting.inference_tables import half_widths
 from ivvi.logs import read_logs
-from ivvi.planning.plan import plan
-from ivvi.planning.policy import Policy
+from ivvi.policy.plan import plan
+from ivvi.policy.policy import Policy
 from ivvi.reporting.demo_page import WORDS, load_demo
 from ivvi.reporting.page import write_page
 from ivvi.simulators.catalogue import make_env

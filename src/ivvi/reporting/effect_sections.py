@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ivvi.errors import InputError
-from ivvi.fitting.effect import Effect, effect
+from ivvi.fitting.effects.effect import Effect, effect
 from ivvi.reporting import fit_pictures as pictures
 from ivvi.reporting.fit_pictures import KEY
 from ivvi.reporting.fit_view import FitView

@@ -13,7 +13,7 @@ from ivvi._io.result import Brief
 from ivvi.diagnostics.result import many_sentence
 from ivvi.fitting import Fit
 from ivvi.fitting.saved_fit import as_fit
-from ivvi.planning.saved_policy import as_policy
+from ivvi.policy.saved_policy import as_policy
 from ivvi.reporting import fit_pictures as pictures
 from ivvi.reporting.effect_sections import effect_section, sign_changes, varying_section
 from ivvi.reporting.fit_pictures import KEY

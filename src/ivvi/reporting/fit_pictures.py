@@ -9,7 +9,7 @@ import numpy as np
 
 from ivvi._io.plotting import IV, LS, MUTED
 from ivvi.fitting.inference_tables import NORMAL_95
-from ivvi.planning.policy_curves import ActionCurve, draw_curve
+from ivvi.policy.curves import ActionCurve, draw_curve
 from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.inline_svg import INK, draw
 from ivvi.reporting.page import Picture

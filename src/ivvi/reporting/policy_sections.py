@@ -12,7 +12,7 @@ import numpy as np
 from ivvi._io.plotting import IV, LS, MUTED, draw_survival
 from ivvi.dynamics.end_payoffs import in_words
 from ivvi.errors import InputError
-from ivvi.planning.policy_curves import policy_curves
+from ivvi.policy.curves import policy_curves
 from ivvi.reporting.fit_pictures import policy_slices
 from ivvi.reporting.fit_view import FitView
 from ivvi.reporting.inline_svg import draw

@@ -15,10 +15,10 @@ from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.evaluation.value_policy import acting, by_name, planner_of, problem_of
 from ivvi.features.design import Floats
 from ivvi.logs import Log
-from ivvi.planning.plan import make_planner
-from ivvi.planning.policy import Policy
 from ivvi.planning.problem import Planner
-from ivvi.planning.saved_policy import as_policy
+from ivvi.policy.plan import make_planner
+from ivvi.policy.policy import Policy
+from ivvi.policy.saved_policy import as_policy
 from ivvi.sensitivity_analysis.adjusted_covariance import Variances, errors_of, rows_of
 from ivvi.sensitivity_analysis.breakdown import (
     BAND,

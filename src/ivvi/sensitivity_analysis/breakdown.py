@@ -24,8 +24,8 @@ from ivvi.evaluation.model_draws import ModelDraws, estimated_model, repeated
 from ivvi.evaluation.stacked_policies import Acting, BehaviourActor
 from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.features.design import Floats
-from ivvi.planning.policy import Policy
 from ivvi.planning.problem import Planner, Problem
+from ivvi.policy.policy import Policy
 from ivvi.sensitivity_analysis.violations import Exclusion, Size, Violation
 
 STEP = 0.05

@@ -19,8 +19,8 @@ from ivvi.dynamics.rollout import roll_out
 from ivvi.errors import InputError, hint
 from ivvi.fitting.inference_tables import NORMAL_95
 from ivvi.planning import MPC, Planner
-from ivvi.planning.plan import plan
-from ivvi.planning.policy import Policy, check_steps
+from ivvi.policy.plan import plan
+from ivvi.policy.policy import Policy, check_steps
 from ivvi.rewards import Learned, SeenReward
 from ivvi.simulators import ConfoundedEnv
 from ivvi.simulators.world import Behaviour

@@ -182,7 +182,7 @@ def test_a_path_may_be_named_as_a_cluster():
 
 
 def test_too_many_episodes_are_let_go(monkeypatch):
-    monkeypatch.setattr("ivvi.logs.instrument_paths.MOST_BYTES", 1000)
+    monkeypatch.setattr("ivvi.logs.instruments.shared_by_episodes.MOST_BYTES", 1000)
     log = ivvi.read_logs(regional(0), **NEXT)
     assert by(ivvi.estimate(log)) == ["episode"]
     with pytest.raises(DataError, match="too many episodes to cluster by the path of z0"):

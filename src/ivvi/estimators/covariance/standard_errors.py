@@ -16,8 +16,8 @@ from ivvi.errors import DataError, InputError, hint
 from ivvi.estimators.covariance import resolved_standard_errors as settled  # knows this module too
 from ivvi.estimators.covariance.step_dependence import StepDependence, step_dependence
 from ivvi.logs import Counts, Log, Roles, SharedPaths
-from ivvi.logs.column_patterns import Columns
-from ivvi.logs.instrument_groups import noted, outer_groups, set_by_absorbed
+from ivvi.logs.columns.patterns import Columns
+from ivvi.logs.instruments.assignment_level import noted, outer_groups, set_by_absorbed
 from ivvi.logs.schema import PATH
 from ivvi.moments import Moments
 from ivvi.option_values import STANDARD_ERRORS

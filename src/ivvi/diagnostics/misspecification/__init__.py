@@ -1,0 +1,1 @@
+"""What the rows of a log say against a fit: its features, its timing, its data."""

@@ -1,0 +1,203 @@
+"""What the rows of a log make one doubt: late states, codes, gaps of steps, copies, cut values.
+
+Each is a sentence that names the column, what was found, and the remedy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from ivvi.categories import levels_alike, levels_unknown
+from ivvi.diagnostics.misspecification.category_codes import category_codes
+from ivvi.diagnostics.misspecification.leakage import leaks
+from ivvi.diagnostics.misspecification.lost_rows import lost_rows
+from ivvi.errors import InputError
+from ivvi.logs import Batch, Counts, Log, Roles
+from ivvi.logs.columns.missing_codes import missing_codes
+from ivvi.logs.tables.arrow import is_unnamed_index
+
+MOST = 3
+"""Most columns that one kind of warning names."""
+MOST_ROWS = 8192
+"""Most rows that are looked at."""
+MOST_COLUMNS = 200
+"""Most columns of a table by which copies are told from other rows."""
+MANY_GAPS = 0.05
+"""Share of the rows with a later one in their episode whose next step is not the next number."""
+MANY_COPIES = 0.01
+"""Share of rows that are copies of another."""
+CONTINUOUS = 0.9
+"""Values per distinct row that some column must have for copies not to be chance."""
+PILED, RARE = 0.05, 0.2
+"""Share of rows at one end of an outcome, and how often, next to it, any other value may occur."""
+FEWEST_OTHERS = 20
+"""Other values that an outcome must have."""
+
+
+def data_warnings(log: Log, head: Batch, counts: Counts, *, linear: bool) -> tuple[str, ...]:
+    """Return the doubts that the first transitions of a log, `head`, and its counts raise."""
+    if log.is_residual or not len(head):
+        return ()
+    head = head.first(MOST_ROWS)
+    missing = missing_codes(head, log.roles)
+    codes = category_codes(head, log.roles) if linear else []
+    late = leaks(head, log.roles)
+    named = [one.warning for doubts in (late, missing, codes) for one in doubts[:MOST]]
+    texts = (
+        *named,
+        *levels_alike(log.roles.categories),
+        *levels_unknown(log.roles.categories),
+        lost_in_gaps(log, counts),
+        lost_rows(log),
+        copied_rows(head, log),
+        counted_rows(head, log.roles),
+    )
+    return tuple(text for text in texts if text)
+
+
+def lost_in_gaps(log: Log, counts: Counts) -> str:
+    """Say that many rows have no next state because step numbers leave gaps, or nothing."""
+    roles = log.roles
+    made = roles.where or dict(roles.asked).get("every") or dict(roles.asked).get("lags")
+    lost = counts.gaps - counts.missing
+    if made or lost <= MANY_GAPS * (lost + counts.transitions):
+        return ""
+    steps = _first_steps(log)
+    examples = ", ".join(f"{step:.15g}" for step in steps[:6])
+    remedy = "--context dt (context='dt'), which takes the time to the next row along"
+    if (word := as_dates(steps)) is not None:
+        remedy = f"that they are dates, --date-format {word} (date_format={word!r})"
+    return (
+        f"{lost:,} of {counts.rows:,} rows are dropped only because the next row of their "
+        f"{roles.episode} is not one {roles.step} on (such as {examples}); if the next row is the "
+        f"next state all the same, say {remedy}"
+    )
+
+
+def copied_rows(head: Batch, log: Log) -> str:
+    """Say that rows of a cross-section are copies of others, or nothing.
+
+    They are none if a column of the table that has no part in the log, such as an id, differs.
+    """
+    roles = log.roles
+    if roles.episode is not None or roles.frequency:
+        return ""
+    columns = [column for part in (head.x, head.a, head.z, head.y) for column in part.T]
+    factors, keys = np.random.default_rng(0).normal(size=len(columns)), np.zeros(len(head))
+    for factor, column in zip(factors.tolist(), columns, strict=True):
+        keys += factor * column
+    copies = int(np.count_nonzero(np.diff(np.sort(keys)) == 0))
+    if copies <= max(2, MANY_COPIES * len(head)):
+        return ""
+    rows = np.column_stack(columns)
+    different, first = np.unique(rows, axis=0, return_index=True)
+    copies = len(rows) - len(different)
+    if head.clusters:  # copies within a cluster are counted once already
+        apart = np.unique(np.column_stack([rows, *head.clusters]), axis=0)
+        copies = len(apart) - len(different)
+    if copies <= max(2, MANY_COPIES * len(rows)):
+        return ""
+    most = max(len(np.unique(column)) for column in rows[first].T)
+    if most < CONTINUOUS * len(different) or not _are_copies(log, len(rows)):
+        return ""
+    first_ones = "the first " if len(rows) == MOST_ROWS else ""
+    return (
+        f"{copies:,} of {first_ones}{len(rows):,} rows are exact copies of another row: standard "
+        "errors count each as a new observation and are too small; remove the copies, or name "
+        "the column of what was observed twice (cluster=, --cluster)"
+    )
+
+
+def counted_rows(head: Batch, roles: Roles) -> str:
+    """Say that weights count the people of each cell of a table, or nothing.
+
+    They are whole numbers, every combination of values comes once, and every column has few.
+    """
+    if roles.episode is not None or roles.weight is None or roles.frequency or head.weight is None:
+        return ""
+    n, total = len(head), float(head.weight.sum())
+    if (head.weight != np.round(head.weight)).any() or total <= 2 * n:
+        return ""
+    rows = np.column_stack([head.x, head.a, head.z, head.y])
+    if 2 * max(len(np.unique(column)) for column in rows.T) > n:
+        return ""
+    if len(np.unique(rows, axis=0)) < n:
+        return ""
+    return (
+        f"{roles.weight} holds whole numbers, {total:,.0f} in all, and no two of {n:,} rows are "
+        f"alike: if {roles.weight} counts the people of each row, say so (weight_kind='frequency', "
+        "--weight-kind frequency), or the instruments look weaker than they are"
+    )
+
+
+def _are_copies(log: Log, rows: int) -> bool:
+    """Return whether many of the first rows are the same in the other columns of the table too.
+
+    A column without a name, which numbers the rows of the file it was read from, says nothing.
+    """
+    names = [
+        field.name
+        for field in log.table.schema
+        if not pa.types.is_nested(field.type) and not is_unnamed_index(field.name)
+    ]
+    names = [name for name in names if name and not name.startswith("Unnamed: ")][:MOST_COLUMNS]
+    try:
+        block = next(iter(log.table.batches(names, (), rows)), None)
+    except InputError:  # a column that nobody asked for need not be readable
+        return True
+    if block is None:
+        return True
+    different = pa.Table.from_batches([block]).group_by(names).aggregate([]).num_rows
+    return bool(block.num_rows - different > max(2, MANY_COPIES * block.num_rows))
+
+
+def cut_off(head: Batch, outputs: Sequence[str]) -> str:
+    """Say that an outcome piles up at one end, as values that were cut off there do, or nothing.
+
+    Zeros below all others are ordinary: nothing was bought, nobody worked.
+    """
+    if not len(head):
+        return ""
+    y = head.first(MOST_ROWS).y
+    for end, word in ((y.max(axis=0), "largest"), (y.min(axis=0), "smallest")):
+        shares = (y == end).mean(axis=0)
+        for j in np.flatnonzero((shares >= PILED) & (shares < 1)).tolist():
+            value, share = float(end[j]), float(shares[j])
+            others, counts = np.unique(y[y[:, j] != value, j], return_counts=True)
+            often = counts.max() > RARE * share * len(y)
+            if len(others) < FEWEST_OTHERS or often or (word == "smallest" and value == 0):
+                continue
+            return (
+                f"{share:.0%} of {outputs[j]} are exactly {value:.6g}, its {word} value: if values "
+                "beyond it were cut off there (a top code, a limit of detection), effects on "
+                f"{outputs[j]} are understated; use the values before the cut, or report them as "
+                "effects on the recorded value"
+            )
+    return ""
+
+
+def _first_steps(log: Log) -> np.ndarray:
+    """Return the steps of an episode with a gap, in order."""
+    keys = log.roles.keys
+    block = next(iter(log.ordered_table.batches(list(keys), (), 1 << 12)))
+    episode, step = (block.column(key).to_pylist() for key in keys)
+    by_episode: dict[object, list[float]] = {}
+    for one, at in zip(episode, step, strict=True):
+        by_episode.setdefault(one, []).append(float(at))
+    steps = [np.array(one) for one in by_episode.values()]
+    return next((one for one in steps if (np.diff(one) != 1).any()), steps[0])
+
+
+def as_dates(steps: np.ndarray) -> str | None:
+    """Return the format of steps that are months (202401), days (20240131) or years, if so."""
+    whole = steps.astype(int)
+    if (whole != steps).any():
+        return None
+    for word, year, month in (("%Y%m", whole // 100, whole % 100), ("%Y", whole, whole * 0 + 1)):
+        if ((year >= 1900) & (year <= 2100) & (month >= 1) & (month <= 12)).all():
+            return word
+    days = (whole >= 19000101) & (whole <= 21001231) & (whole // 100 % 100 <= 12)
+    return "%Y%m%d" if days.all() else None

@@ -1,0 +1,233 @@
+"""Do the effects change with effects of a step, a date or a place? Then these share a cause.
+
+An instrument that is random only within a month or a site goes with whatever else the month or the
+site brings. The table shows it: with y, a, z less what states explain (0), and less the means of
+each month too (1), and w = L y two-stage least squares of either,
+
+    w_0 - w_1 = sum_i s_i,   s_i = L_0i (y_0 - a_0 w_1)_i - L_1i (y_1 - a_1 w_1)_i,
+
+which is zero but for noise if the instrument has nothing to do with the month (compare Hausman,
+1978). The variance is about the mean and two-way: that of rows, and what episodes, clusters and
+steps add to it. So shocks that all rows of a step share, of the instrument and of the outcome, but
+each drawn by itself, are no reason for alarm. Dates that come once each have no means: there a
+cubic of time takes their place, and stretches of time that of the steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ivvi.diagnostics.misspecification.outcome_timing import (
+    FEWEST_CLUSTERS,
+    basis_of,
+    codes_of,
+    left_by,
+    stretches,
+)
+from ivvi.diagnostics.misspecification.row_influence import FirstRows
+from ivvi.diagnostics.tails_and_quantiles import f_tail
+from ivvi.estimators import Estimate
+from ivvi.features.design import Floats
+from ivvi.logs import Batch
+from ivvi.logs.instruments.assignment_level import ROWS_PER_GROUP
+from ivvi.moments import Moments
+from ivvi.moments.welford import Ints
+
+MOST_ROWS = 8192
+"""Rows that are looked at."""
+LEVEL, MATTERS = 1e-3, 0.1
+"""The p-value over all effects, and the share of an effect that the change must be."""
+FEWEST_STEPS, ROWS_PER_STEP = 8, 5
+"""Steps that are draws, and rows of each, without which nothing is said."""
+STRONG, ROWS_PER_COLUMN = 10.0, 10
+"""First-stage F, with and without the effects, and rows per column that a comparison needs."""
+STRETCHES = 40
+"""Stretches of time where each date comes once."""
+MOST_COLUMNS = 60
+"""Columns of the features that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An effect of `feature` on `output`, `without` and `given` the effects of a column."""
+
+    feature: str
+    output: str
+    without: float
+    given: float
+    p_value: float
+
+    def words(self, column: str) -> str:
+        """Say how the effect changes."""
+        return (
+            f"the effect of {self.feature} on {self.output} changes from {self.without:.3g} to "
+            f"{self.given:.3g} with effects of {column} (p = {self.p_value:.1g})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """Rows less their means and what X explains of them; `L` (p, n) maps y to the effects."""
+
+    A: Floats
+    y: Floats
+    L: Floats
+
+    @classmethod
+    def of(cls, parts: Sequence[Floats], codes: Ints, weight: Floats | None) -> _Stage | None:
+        """Take means by group and X from a, z and y; None where z says too little about a."""
+        X, A, Z, y = (_from_means(part, codes, weight) for part in parts)
+        if X.shape[1]:
+            basis = basis_of(X)
+            A, Z, y = (left_by(basis, part) for part in (A, Z, y))
+        if not (Z.any(axis=0).any() and A.any(axis=0).all()):
+            return None
+        basis = basis_of(Z[:, Z.any(axis=0)])
+        fitted = basis @ (basis.T @ A)
+        explained, rest = fitted.T @ fitted, A.T @ A - fitted.T @ fitted
+        scale = np.sqrt(np.diag(A.T @ A))
+        inner = explained / np.outer(scale, scale)
+        if basis.shape[1] < A.shape[1] or np.linalg.eigvalsh(inner)[0] <= 1e-9:
+            return None
+        freedom = len(A) - codes.max() - 1 - X.shape[1] - basis.shape[1]
+        ratio = np.linalg.eigvals(np.linalg.solve(explained, rest)).real.max()
+        if freedom < STRONG * basis.shape[1] * ratio:
+            return None
+        return cls(A, y, np.asarray(np.linalg.inv(explained) @ fitted.T, dtype=np.float64))
+
+
+def changed_effect(
+    estimate: Estimate,
+    moments: Moments,
+    rows: Batch,
+    codes: Ints,
+    groups: Sequence[Ints],
+    *,
+    times: Floats | None = None,
+    tests: int = 1,
+) -> Change | None:
+    """Return the effect that changes most surely with effects of the `codes` of rows, if one does.
+
+    With `times` (n,), a cubic of these takes the place of effects. Rows of one of the `groups`
+    are no independent draws; `tests` is how many columns are asked.
+    """
+    design = moments.design
+    free = [j for j in design.phi_columns if j not in design.shared]
+    noisy = [i for i, name in enumerate(design.outputs) if name not in estimate.exact]
+    few = len(rows) < ROWS_PER_COLUMN * design.width or design.width > MOST_COLUMNS
+    if few or not (free and noisy) or (rows.weight is not None and (rows.weight <= 0).any()):
+        return None
+    parts = _parts(moments, rows, noisy)
+    one, beside = np.zeros(len(rows), dtype=np.int64), parts[0]
+    if times is not None:
+        codes, x = one, (times - times.mean()) / max(float(np.ptp(times)), 1e-300)
+        beside = np.column_stack([parts[0], x, x**2, x**3])
+    without = _Stage.of(parts, one, rows.weight)
+    given = None if without is None else _Stage.of([beside, *parts[1:]], codes, rows.weight)
+    if without is None or given is None:
+        return None
+    w = given.L @ given.y
+    change = without.L @ without.y - w
+    rest, rest_given = without.y - without.A @ w, given.y - given.A @ w
+    worst: Change | None = None
+    for j, i in np.argwhere(np.abs(change) >= MATTERS * np.maximum(abs(w), abs(w + change))):
+        s = without.L[j] * rest[:, i] - given.L[j] * rest_given[:, i]
+        p_value = _p_value(s, groups) * w.size * tests
+        if p_value < (LEVEL if worst is None else worst.p_value):
+            names = design.phi_names[free[j]], design.outputs[noisy[i]]
+            worst = Change(*names, float((w + change)[j, i]), float(w[j, i]), p_value)
+    return worst
+
+
+def changed_by_step(
+    estimate: Estimate, moments: Moments, head: Batch, times: Floats
+) -> Change | None:
+    """Return the effect that changes with effects of the step, if episodes share steps."""
+    rows = head.first(MOST_ROWS)
+    if rows.episode is None or len(rows) < FEWEST_STEPS * ROWS_PER_STEP:
+        return None
+    step = codes_of(times[: len(rows)])
+    if not FEWEST_STEPS <= step.max() + 1 <= len(rows) / ROWS_PER_STEP:
+        return None
+    sets = [stretches(rows.episode), *(codes_of(one) for one in rows.clusters)]
+    groups = [one for one in sets if one.max() + 1 >= FEWEST_CLUSTERS]
+    return changed_effect(estimate, moments, rows, step, [*groups, step])
+
+
+def changed_by_column(
+    estimate: Estimate,
+    moments: Moments,
+    first: FirstRows,
+    columns: Sequence[str],
+    own: Sequence[str],
+) -> tuple[str, Change] | None:
+    """Return the column of text or dates with whose effects an effect changes, and the change.
+
+    Its values must hold several rows each or, dates, come in order. Few values are what they are;
+    many are draws, whose rows are no independent ones, as those of the errors' `own` columns.
+    """
+    rows, worst = first.rows, None
+    asked = {}
+    for name in columns:
+        times, text = first.times(name), any(isinstance(one, str) for one in first.levels[name])
+        values = len(np.unique(first.codes[name]))
+        several = 1 < values <= len(rows) / ROWS_PER_GROUP
+        if (several and text) or (times is not None and values > 1):
+            asked[name] = None if several or times is None else times[first.codes[name]]
+    for name, times in asked.items():
+        codes = codes_of(first.codes[name])
+        sets = [codes_of(first.codes[other]) for other in own]
+        order = np.argsort(np.argsort(codes if times is None else times))
+        sets += [codes if times is None else order * STRETCHES // len(rows)]
+        sets += [] if rows.episode is None else [stretches(rows.episode)]
+        groups = [one for one in sets if one.max() + 1 >= FEWEST_CLUSTERS]
+        change = changed_effect(
+            estimate, moments, rows, codes, groups, times=times, tests=len(asked)
+        )
+        if change is not None and (worst is None or change.p_value < worst[1].p_value):
+            worst = (name, change)
+    return worst
+
+
+def _parts(moments: Moments, rows: Batch, noisy: list[int]) -> list[Floats]:
+    """Return the varying columns of the rows: states, actions, instruments, outputs."""
+    design = moments.design
+    V, place = design.rows(rows), {c: at for at, c in enumerate(design.varying.tolist())}
+    shared, phi, psi = set(design.shared), design.phi_columns, design.psi_columns
+    kinds = (
+        design.shared,
+        [c for c in phi if c not in shared],
+        [c for c in psi if c not in shared],
+        [design.y_columns[i] for i in noisy],
+    )
+    return [V[:, [place[c] for c in kind if c in place]] for kind in kinds]
+
+
+def _from_means(V: Floats, codes: Ints, weight: Floats | None) -> Floats:
+    """Return the columns of V (n, d) less their means in each group, times the root of weights."""
+    mass = np.ones(len(V)) if weight is None else weight / weight.mean()
+    count = np.bincount(codes, weights=mass)
+    rest = np.empty_like(V)
+    for at, column in enumerate(V.T):
+        mean = column.mean()
+        means = np.bincount(codes, weights=mass * (column - mean)) / count
+        left = column - mean - means[codes]
+        size = np.linalg.norm(column - mean)
+        rest[:, at] = left if np.linalg.norm(left) > 1e-6 * size else 0.0
+    return np.sqrt(mass)[:, None] * rest
+
+
+def _p_value(s: Floats, groups: Sequence[Ints]) -> float:
+    """Return the p-value of a sum of zero; its variance is that of rows and what groups add."""
+    single = variance = len(s) * float(np.var(s))
+    most, freedom = 0.0, len(s) - 1
+    for codes in groups:
+        sums = np.bincount(codes, weights=s)
+        added = len(sums) * float(np.var(sums, ddof=1)) - single
+        variance += max(added, 0.0)
+        if added > most:
+            most, freedom = added, len(sums) - 1
+    return f_tail(float(s.sum()) ** 2 / max(variance, 1e-300), 1, freedom)

@@ -1,0 +1,189 @@
+"""`update`: add the rows of another log to a saved model, whose own rows are not needed."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ivvi.errors import DataError, InputError, IvviWarning, NoNextStateError
+from ivvi.estimators import GMM, StandardErrors
+from ivvi.estimators.covariance.standard_errors import kept_like
+from ivvi.estimators.registry import method_for_moments
+from ivvi.features.design import Design
+from ivvi.fitting import Fit, estimate
+from ivvi.fitting.incremental.saved_moments import (
+    Shard,
+    check_levels,
+    check_same,
+    hashes,
+    open_like,
+)
+from ivvi.logs import Log, Roles
+from ivvi.logs.batch import Floats
+from ivvi.logs.log import Progress
+from ivvi.logs.sample import Sample
+from ivvi.moments import Moments, compute_moments
+
+FEWEST_AGAIN, DISTINCT = 5, 0.98
+"""Rows of the model that stand in a new log by no chance, if so many of its rows differ."""
+
+
+def update(
+    fit: Fit | str | os.PathLike[str],
+    logs: Any,
+    *,
+    again: bool = False,
+    cluster: str | tuple[str, ...] = (),
+    where: str | None = None,
+    drop_missing: bool = False,
+    allow_unidentified: bool = False,
+    progress: Progress | None = None,
+) -> Fit:
+    """Return the fit to the rows of an earlier fit and those of another log together.
+
+    Parameters
+    ----------
+    fit
+        The earlier fit, with its moments, or the folder where it was saved.
+    logs
+        A `Log`, or a source that is opened with the columns of the model.
+    again
+        Accept a file, or rows, that are in the model already.
+    cluster
+        The column to cluster by, of which the model must keep the moments; by default that
+        whose it keeps.
+    where
+        Filter of the new rows, where `logs` is not a `Log`; by default the model's own.
+    drop_missing, allow_unidentified, progress
+        As for `read_logs` and `estimate`.
+
+    Notes
+    -----
+    The method is that of the model with its settings; one that was fitted by descent-ascent
+    becomes the closed form, because its old rows are not there to pass over; for the same
+    reason the standard errors are clustered where the model keeps the moments of its clusters
+    (`fit(episodes=True)`), one way or two, else unadjusted, with a warning. Clusters of one name
+    are one, and so are episodes of one id, which go on from one log into the next; only the step
+    between the two is lost. A model of sums holds no rows of its log, and none of the new one
+    after an update.
+    """
+    old = fit if isinstance(fit, Fit) else Fit.load(fit)
+    place = "the model" if isinstance(fit, Fit) else str(fit)
+    if not old.has_moments:
+        raise InputError(f"{place} keeps no moments, so nothing can be added to it")
+    shard = old.shard
+    settings: dict[str, Any] = {"where": where, "drop_missing": drop_missing}
+    log = logs if isinstance(logs, Log) else open_like(logs, shard.roles, **settings)
+    log = log.watched(progress)
+    design = shard.moments.design
+    check_levels(shard.roles, log.roles, (place, log.label))
+    check_same(design, Design.build(design.phi, design.psi, log.roles), log.label)
+    files = hashes(log)
+    for file, content in zip(log.table.files, files, strict=True):
+        if content in shard.files and not again:
+            raise DataError(
+                f"{place} already contains {file} (same content); use again (--again) to add it "
+                "twice"
+            )
+    episode = shard.roles.episode
+    StandardErrors(cluster=cluster).check_kept(shard.moments, episode, place)
+    try:
+        if old.sample is not None and not again:
+            _check_new(log, old.sample, place)
+        log, what_is_kept = kept_like(shard.moments, log)
+        moments, counts = compute_moments(log, design, **what_is_kept)
+    except NoNextStateError as error:
+        raise DataError(_without_seam(log, error)) from error
+    _warn_of_lost_steps(shard.moments, moments, shard.roles)
+    fresh = tuple(content for content in files if content not in shard.files)
+    added = Shard(moments, counts, shard.roles, fresh, log.label)
+    new = estimate(
+        shard + added,
+        method=GMM() if old.method == "gmm" else method_for_moments(old.method, old.settings),
+        se=old.errors.requested.as_kept(shard.moments, episode),
+        allow_unidentified=allow_unidentified,
+    )
+    sample = old.sample
+    if sample is not None:
+        sizes = (shard.counts.transitions, counts.transitions)
+        episodes = (shard.counts.episodes, counts.episodes)
+        sample = sample.pooled(log.sample(), sizes, episodes)
+    return replace(_with_warning(new, old), sample=sample, choice=old.choice)
+
+
+def _check_new(log: Log, sample: Sample, place: str) -> None:
+    """Refuse a log that repeats rows of the model: an export that holds all rows each time.
+
+    Instruments are left out: those that are means (``loo:``) change with the other rows.
+    """
+    head = log.watched(None).head()
+    known, fresh = (np.column_stack([one.x, one.a, one.y]) for one in (sample, head))
+    different = len(np.unique(_keys(fresh)))
+    repeated = int(np.isin(np.unique(_keys(known)), _keys(fresh)).sum())
+    if repeated < FEWEST_AGAIN or different < DISTINCT * len(fresh):
+        return
+    raise DataError(
+        f"{log.label} repeats rows that are in {place} already: {repeated:,} of the {len(known):,} "
+        "that it keeps appear again and would be counted twice; give the new rows alone"
+        f"{_since(log.roles)}, fit all rows anew, or add them again with again (--again)"
+    )
+
+
+def _since(roles: Roles) -> str:
+    """Say how the new rows are cut from all: with the last old row, whose next state is new."""
+    step = next(iter(dict(roles.asked).get("step", ())), roles.step)
+    if not (roles.derived and step and roles.episode):
+        return " (such as --where \"date >= '2024-02-01'\")"
+    return (
+        f" with the last old row of each {roles.episode} before them (such as "
+        f'--where "{step} >= LAST", with the last old {step} for LAST)'
+    )
+
+
+def _without_seam(log: Log, error: NoNextStateError) -> str:
+    """Say what a log lacks whose rows follow those of the model and nothing in the log itself."""
+    if " one row long" not in str(error):  # ids or steps are wrong
+        return str(error)
+    return (
+        f"{log.label}: none of its rows is followed by another of its {log.roles.episode}; if they "
+        f"follow rows of the model, give them{_since(log.roles)}: its next state is the new row"
+    )
+
+
+def _warn_of_lost_steps(old: Moments, new: Moments, roles: Roles) -> None:
+    """Say that episodes go on without their last old row, where ids and steps are known."""
+    one, two = old.episodes, new.episodes
+    if one is None or two is None or one.spans is None or two.spans is None:
+        return
+    last = dict(zip(one.labels, one.spans[:, 1].tolist(), strict=False))
+    starts = zip(two.labels, two.spans[:, 0].tolist(), strict=False)
+    steps = [first - last[label] for label, first in starts if label in last]
+    lost = sum(step > 1 for step in steps)
+    if roles.derived and lost > len(steps) / 2:
+        text = (
+            f"{lost:,} episodes go on from those of the model, and the step from the last old row "
+            f"to the first new one is lost: give the new rows{_since(roles)}"
+        )
+        warnings.warn(text, IvviWarning, stacklevel=3)
+
+
+def _keys(rows: Floats) -> Floats:
+    """Return a number for each row (n, d), the same for the same values, whatever stands beside."""
+    factors, keys = np.random.default_rng(0).normal(size=len(rows.T)), np.zeros(len(rows))
+    for factor, column in zip(factors.tolist(), rows.T, strict=True):
+        keys += factor * column
+    return keys
+
+
+def _with_warning(fit: Fit, old: Fit) -> Fit:
+    """Warn where the errors are no longer those of the model: clusters that it does not keep."""
+    if fit.inference is None:
+        return fit
+    errors = fit.errors.after(tuple(dict(old.estimate.W_cov.clusters)), fit.roles)
+    if errors is not fit.errors:
+        warnings.warn(errors.warning, IvviWarning, stacklevel=3)
+    return replace(fit, inference=replace(fit.inference, errors=errors))

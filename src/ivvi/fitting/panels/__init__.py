@@ -1,0 +1,1 @@
+"""Fits to panels: differences, absorbed effects, and controls partialled out."""

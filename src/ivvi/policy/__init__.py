@@ -1,0 +1,1 @@
+"""Policies: what `plan` returns, and how one is saved, loaded, told and served."""
