@@ -22,7 +22,7 @@ from .fitting.incremental.saved_moments import Shard
 from .fitting.incremental.stream import Stream
 from .fitting.incremental.updating import update
 from .fitting.saved_fit import load_fit
-from .fitting.table import table
+from .fitting.tables.table import table
 from .logs import Log, Schema, read_logs
 from .planning.mpc.mpc import MPC
 from .planning.spede.spede import SPEDE

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import ivvi
+from ivvi.evaluation.actors import BehaviourActor
 from ivvi.evaluation.model_draws import ModelDraws
-from ivvi.evaluation.stacked_policies import BehaviourActor
 from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.planning import Problem
 from ivvi.planning.behaviour_policy import MEANS, BehaviourPolicy, _chances

@@ -12,7 +12,7 @@ import ivvi
 from helpers import succeed
 from ivvi._io import files
 from ivvi.cli.terminal import emit_json
-from ivvi.estimators import least_squares
+from ivvi.estimators import two_stage_least_squares as least_squares
 from ivvi.evaluation.value_estimator import ValueEstimator
 from ivvi.fitting import fit as fit_module
 from ivvi.planning.comparison import Trials

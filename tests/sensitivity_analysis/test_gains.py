@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import ivvi
 from ivvi.dynamics.gym_env import ModelSimulator, one_of
 from ivvi.dynamics.rollout import roll_out
-from ivvi.evaluation.stacked_policies import Fixed, OneAction
+from ivvi.evaluation.actors import Fixed, OneAction
 from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.evaluation.value_policy import acting, problem_of
 from ivvi.sensitivity_analysis.breakdown import (

@@ -20,9 +20,9 @@ import numpy as np
 from ivvi.actions import Actions
 from ivvi.errors import IvviWarning
 from ivvi.estimators import StandardErrors
+from ivvi.evaluation.actors import Actor
 from ivvi.evaluation.many_model_rollout import Episodes, RolloutTask, returns
 from ivvi.evaluation.model_draws import ModelDraws, estimated_model
-from ivvi.evaluation.stacked_policies import Actor
 from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.features.blocks import Array
 from ivvi.fitting import Fit, estimate

@@ -22,9 +22,9 @@ import typer
 from ivvi._io.plotting import check_figure, make_axes, save_figure
 from ivvi.errors import InputError
 from ivvi.estimators.convergence import log_points
-from ivvi.estimators.least_squares import Exact
 from ivvi.estimators.sgda.jax_kernel import JaxState, advance
 from ivvi.estimators.sgda.schedules import PAPER, ConstantSteps, Schedule
+from ivvi.estimators.two_stage_least_squares import Exact
 from ivvi.features.design import Design
 from ivvi.features.feature_map import parse_features
 from ivvi.moments import compute_moments

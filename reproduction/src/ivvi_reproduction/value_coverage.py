@@ -19,11 +19,11 @@ import numpy as np
 
 from ivvi.actions import Actions
 from ivvi.errors import IvviWarning
+from ivvi.evaluation.actors import BehaviourActor, Planned
 from ivvi.evaluation.episode_sampling import RolloutDesign
 from ivvi.evaluation.interval_estimate import INTERVALS, IntervalEstimate, gains_of
 from ivvi.evaluation.many_model_rollout import Episodes, RolloutTask, returns
 from ivvi.evaluation.model_draws import estimated_model, repeated
-from ivvi.evaluation.stacked_policies import BehaviourActor, Planned
 from ivvi.evaluation.value_estimator import ValueEstimator
 from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.features.design import build_design

@@ -6,9 +6,9 @@ from ivvi.estimators.empirical_bayes import Shrunk
 from ivvi.estimators.estimate import Estimate, Method
 from ivvi.estimators.gmm import GMM
 from ivvi.estimators.kclass import LIML, Fuller, KClass
-from ivvi.estimators.least_squares import Exact, LeastSquares
 from ivvi.estimators.penalised import Penalised
 from ivvi.estimators.sgda.sgda import SGDA
+from ivvi.estimators.two_stage_least_squares import Exact, LeastSquares
 
 __all__ = [
     "GMM",

@@ -14,7 +14,7 @@ from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.estimators.covariance.scores import score
 from ivvi.estimators.covariance.standard_errors import StandardErrors
 from ivvi.estimators.estimate import Estimate, Rows, dual, exactly_fitted, extension, with_weights
-from ivvi.estimators.least_squares import Exact
+from ivvi.estimators.two_stage_least_squares import Exact
 from ivvi.estimators.whitening import Whitened, whiten
 from ivvi.features.design import Floats
 from ivvi.logs import Log

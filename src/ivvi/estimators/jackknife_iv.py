@@ -27,7 +27,7 @@ from ivvi._io.checkpoint import Checkpoint
 from ivvi.errors import DataError, IdentificationError, InputError
 from ivvi.estimators.covariance.weight_covariance import Covariance
 from ivvi.estimators.estimate import Estimate, Rows, dual, with_weights
-from ivvi.estimators.least_squares import two_stage
+from ivvi.estimators.two_stage_least_squares import two_stage
 from ivvi.estimators.whitening import Whitened, exogenous, whiten
 from ivvi.features.design import Floats
 from ivvi.logs import Log

@@ -23,7 +23,7 @@ from ivvi._io.result import Compact
 from ivvi.errors import InputError, nearest
 from ivvi.estimators.cross_validation import fold_moments, others
 from ivvi.estimators.estimate import RANK_TOLERANCE, Estimate, Floats, Rows, with_weights
-from ivvi.estimators.least_squares import Exact
+from ivvi.estimators.two_stage_least_squares import Exact
 from ivvi.estimators.whitening import orthonormal
 from ivvi.logs import Log
 from ivvi.moments import Moments

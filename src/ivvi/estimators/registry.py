@@ -32,10 +32,10 @@ from ivvi.estimators.estimate import Method
 from ivvi.estimators.gmm import GMM
 from ivvi.estimators.jackknife_iv import KINDS, JackknifeIV
 from ivvi.estimators.kclass import LIML, Fuller, KClass
-from ivvi.estimators.least_squares import Exact, LeastSquares
 from ivvi.estimators.penalised import Penalised
 from ivvi.estimators.sgda.sgda import SGDA
 from ivvi.estimators.smooth import Smooth
+from ivvi.estimators.two_stage_least_squares import Exact, LeastSquares
 
 METHODS: dict[str, Callable[..., Method]] = {
     "exact": Exact,

@@ -26,7 +26,7 @@ from ivvi._io.result import Records, TableResult, json_records
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.cross_validation import fold_moments_of_log, others
 from ivvi.estimators.estimate import Floats
-from ivvi.estimators.least_squares import Exact
+from ivvi.estimators.two_stage_least_squares import Exact
 from ivvi.features.design import Design, build_design
 from ivvi.features.feature_map import linear
 from ivvi.logs import Log

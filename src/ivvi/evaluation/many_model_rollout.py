@@ -22,9 +22,9 @@ from ivvi.dynamics.range_clamping import FAR, beyond
 from ivvi.dynamics.rollout import run_episodes, take_step
 from ivvi.dynamics.state_update import StateUpdate
 from ivvi.errors import InputError
+from ivvi.evaluation.actors import Actor, Fixed, Planned
 from ivvi.evaluation.model_draws import ModelDraws
 from ivvi.evaluation.noise_shape import shaped
-from ivvi.evaluation.stacked_policies import Actor, Fixed, Planned
 from ivvi.features.blocks import Array
 from ivvi.features.feature_map import FeatureMap
 from ivvi.planning import Problem

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ivvi._io.result import Compact
+from ivvi.evaluation.actors import Acting
 from ivvi.evaluation.many_model_rollout import RolloutTask, ended_by_step
 from ivvi.evaluation.model_draws import ModelDraws, estimated_model, repeated
-from ivvi.evaluation.stacked_policies import Acting
 from ivvi.evaluation.value_estimator import ValueEstimator
 
 MOST_DRAWS = 200

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from ivvi.evaluation.actors import Acting, Fixed, Planned
 from ivvi.evaluation.episode_sampling import RolloutDesign
 from ivvi.evaluation.interval_estimate import IntervalEstimate
 from ivvi.evaluation.many_model_rollout import Episodes, RolloutTask, in_chunks, paths, returns
 from ivvi.evaluation.model_draws import ModelDraws, draw, estimated_model, repeated
-from ivvi.evaluation.stacked_policies import Acting, Fixed, Planned
 from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.planning import MPC, Problem
 

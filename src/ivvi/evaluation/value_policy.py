@@ -14,16 +14,16 @@ from ivvi.diagnostics.tails_and_quantiles import check_level
 from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError, IvviWarning, PlanningWarning, hint
 from ivvi.estimators import StandardErrors
+from ivvi.evaluation.actors import Acting, BehaviourActor, Fixed, OneAction
 from ivvi.evaluation.episode_sampling import RolloutDesign
 from ivvi.evaluation.interval_estimate import IntervalEstimate, gains_of
 from ivvi.evaluation.model_draws import drawing_method
 from ivvi.evaluation.observed_return import Gap, from_log, from_moments, gap_of
-from ivvi.evaluation.stacked_policies import Acting, BehaviourActor, Fixed, OneAction
 from ivvi.evaluation.survival import end_curves
 from ivvi.evaluation.valuation import Valuation
+from ivvi.evaluation.value_caveats import as_long, horizon_notes, value_notes
 from ivvi.evaluation.value_estimator import ValueEstimator
 from ivvi.evaluation.value_inputs import ValueInputs
-from ivvi.evaluation.value_notes import as_long, horizon_notes, value_notes
 from ivvi.fitting import estimate
 from ivvi.logs import Log
 from ivvi.option_values import RIVALS

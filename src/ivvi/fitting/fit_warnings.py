@@ -19,7 +19,7 @@ from ivvi.estimators import Estimate, Method
 from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.fitting.incremental.saved_moments import Shard
 from ivvi.fitting.panels.differences import DifferencedTable
-from ivvi.fitting.panels.lagged_states import in_order, own_lags
+from ivvi.fitting.panels.lag_detection import in_order, own_lags
 from ivvi.logs import Batch, Log, Roles
 from ivvi.logs.instruments.assignment_level import ROWS_PER_GROUP
 from ivvi.moments import Moments

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from ivvi.logs.columns.category_encoding import without_indicators
 from ivvi.logs.columns.conventions import SETTINGS, with_conventions, with_new_names, without_made
-from ivvi.logs.columns.derived import LOO, Windowed, windowed
+from ivvi.logs.columns.derived import Windowed, windowed
 from ivvi.logs.columns.formula import parse_formula
 from ivvi.logs.columns.missing_codes import has_codes, missing_values, with_missing
 from ivvi.logs.columns.patterns import Columns, match_columns
@@ -23,6 +23,7 @@ from ivvi.logs.columns.terminal import with_empty_ends
 from ivvi.logs.columns.times import DT
 from ivvi.logs.id_checks import id_notes, ids_in_files
 from ivvi.logs.instruments.assignment_level import own_rows_left_in, set_by
+from ivvi.logs.instruments.leave_one_out_means import LOO
 from ivvi.logs.instruments.leave_out import left_out, original
 from ivvi.logs.log import Log
 from ivvi.logs.prepare import changing, encoded

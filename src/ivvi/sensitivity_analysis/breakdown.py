@@ -18,10 +18,10 @@ from ivvi.actions import Actions
 from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.next_state_distribution import noise_law
 from ivvi.errors import PlanningWarning
+from ivvi.evaluation.actors import Acting, BehaviourActor
 from ivvi.evaluation.episode_sampling import RolloutDesign
 from ivvi.evaluation.many_model_rollout import Episodes, RolloutTask, in_chunks
 from ivvi.evaluation.model_draws import ModelDraws, estimated_model, repeated
-from ivvi.evaluation.stacked_policies import Acting, BehaviourActor
 from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.features.design import Floats
 from ivvi.planning.problem import Planner, Problem

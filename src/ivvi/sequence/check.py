@@ -22,7 +22,12 @@ from ivvi.logs.log import Progress
 from ivvi.moments import GroupSums, Moments, compute_moments, few_threads
 from ivvi.moments.compression import restrict
 from ivvi.sequence.check_result import Check, check_brief, plot_checks, ranked
-from ivvi.sequence.lag_tests import CHECKS, FEWEST_BLOCKS, calendar_stability, stability
+from ivvi.sequence.exogeneity_and_stability import (
+    CHECKS,
+    FEWEST_BLOCKS,
+    calendar_stability,
+    stability,
+)
 from ivvi.sequence.residual_tests import past_rows, varying_effects
 from ivvi.sequence.richer_features import approximation_checks, richer_layout, richer_word
 from ivvi.sequence.row_pair_moments import Scores, SequenceMoments, compute_sequence_moments

@@ -14,7 +14,13 @@ import numpy as np
 
 from ivvi.estimators.estimate import RANK_TOLERANCE
 from ivvi.sequence.check_result import Check
-from ivvi.sequence.lag_tests import NO_PAIRS, NamesByRole, joint, lasting_advice, without
+from ivvi.sequence.exogeneity_and_stability import (
+    NO_PAIRS,
+    NamesByRole,
+    joint,
+    lasting_advice,
+    without,
+)
 from ivvi.sequence.row_pair_moments import Scores, inverse
 
 

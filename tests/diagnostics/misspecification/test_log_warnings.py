@@ -7,7 +7,7 @@ import ivvi
 from ivvi import report
 from ivvi.diagnostics.misspecification.outcome_timing import explained_in_own_row
 from ivvi.errors import IvviWarning
-from ivvi.sequence.lag_tests import _largest
+from ivvi.sequence.exogeneity_and_stability import _largest
 
 STORES, WEEKS = 40, 60
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtri
 
-from ivvi.estimators.least_squares import Exact
+from ivvi.estimators.two_stage_least_squares import Exact
 from ivvi.estimators.whitening import whiten
 from ivvi.features.design import Floats
 from ivvi.logs import Log

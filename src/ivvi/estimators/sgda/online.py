@@ -17,11 +17,11 @@ from ivvi._io.files import nest, unnest
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.convergence import Conditions
 from ivvi.estimators.estimate import Estimate
-from ivvi.estimators.least_squares import Exact
 from ivvi.estimators.sgda.loop import Descent, piece_rows, pieces
 from ivvi.estimators.sgda.numpy_kernel import NumpyState
 from ivvi.estimators.sgda.sampler import ROW_FIELDS, episode_edges, evaluate, take_rows
 from ivvi.estimators.sgda.sgda import LEAST_BURN_IN, SGDA
+from ivvi.estimators.two_stage_least_squares import Exact
 from ivvi.features.design import Design
 from ivvi.logs import Batch, concatenate
 from ivvi.moments import Moments

@@ -32,7 +32,6 @@ from ivvi._io.checkpoint import Checkpoint
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.convergence import Conditions, Trace, judge, judge_conditions, log_points
 from ivvi.estimators.estimate import Estimate, Floats, distance_in_se, with_weights
-from ivvi.estimators.least_squares import Exact
 from ivvi.estimators.sgda.loop import CHUNK, Descent, chosen_weights, piece_rows, pieces
 from ivvi.estimators.sgda.numpy_kernel import DualLoop, NumpyState
 from ivvi.estimators.sgda.preconditioning import (
@@ -55,6 +54,7 @@ from ivvi.estimators.sgda.sampler import (
     take_rows,
 )
 from ivvi.estimators.sgda.schedules import PAPER, PaperRun, Schedule, parse_schedule
+from ivvi.estimators.two_stage_least_squares import Exact
 from ivvi.features.design import Design
 from ivvi.logs import Batch, Counts, Log
 from ivvi.moments import Moments

@@ -36,7 +36,7 @@ from ivvi.estimators.estimate import with_weights
 from ivvi.estimators.whitening import whiten
 from ivvi.features.design import Design, Floats, build_design
 from ivvi.fitting.panels.absorbing import AbsorbedTable
-from ivvi.fitting.panels.lagged_states import OwnLags, own_lags
+from ivvi.fitting.panels.lag_detection import OwnLags, own_lags
 from ivvi.logs import Log
 from ivvi.logs.columns.patterns import Columns
 from ivvi.moments import Moments, compute_moments

@@ -23,11 +23,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from ivvi.categories import NO, CodedColumn
+from ivvi.categories import NO
 from ivvi.errors import ColumnError, DataError, InputError
 from ivvi.logs.columns.category_encoding import find_categories, is_text
 from ivvi.logs.columns.patterns import match_columns
 from ivvi.logs.columns.times import DT, StepTimes, count_rows
+from ivvi.logs.instruments.leave_one_out_means import (
+    assumption,
+    averaged_values,
+    is_missing,
+    leave_one_out_mean,
+    split_instruments,
+)
 from ivvi.logs.scan_position import Counts
 from ivvi.logs.schema import Schema
 from ivvi.logs.sorting import (
@@ -44,7 +51,6 @@ from ivvi.logs.tables.arrow import plain_type
 from ivvi.logs.tables.parquet_files import ParquetTable
 from ivvi.logs.tables.table import PASSES, ArrowTable, BatchSource
 
-LOO = "loo:"
 PADDING = ("drop", "first")
 """What to do with rows whose lags lie before their episode."""
 
@@ -129,7 +135,7 @@ class _Plan:
     def of(cls, table: BatchSource, schema: Schema) -> _Plan:
         """Match what the schema asks for with the columns of the table."""
         names = [name for name in table.schema.names if name != PASSES]
-        own_instruments, groups = _instruments(schema, names)
+        own_instruments, groups = split_instruments(schema, names)
         action = match_columns(schema.action, names, "action")
         listed = match_columns(schema.categorical, names, "categorical")
         coded = find_categories(table, action, listed, {}) if groups else ()
@@ -150,7 +156,7 @@ class _Plan:
             pads=_is_padded(schema),
             lagged=_lag_names((*state, *action), schema.lags),
             followed=tuple(f"next_{name}" for name in state) if seen_after or leads else (),
-            means=_mean_expressions(groups, action, coded),
+            means=averaged_values(groups, action, coded),
         )
 
     @property
@@ -222,7 +228,7 @@ class _Plan:
             query += f" QUALIFY {' AND '.join(conditions)}" if conditions else ""
         if self.means:
             known = " AND ".join(
-                f"({quote(name)} IS NOT NULL OR {_is_missing(quote(group))})"
+                f"({quote(name)} IS NOT NULL OR {is_missing(quote(group))})"
                 for name, (_, group) in self.means.items()
             )
             query = f"SELECT * FROM ({query}) WHERE {known}"
@@ -252,7 +258,7 @@ class _Plan:
                 made += [f"lag({own}) OVER v AS {own}", f"{own} AS {name}"]
         for name, (value, group) in self.means.items():
             used = f"CASE WHEN {PASSES} THEN {value} END" if self.is_filtered else value
-            made.append(f"{self._leave_out(used, quote(group), keys)} AS {quote(name)}")
+            made.append(f"{leave_one_out_mean(used, quote(group), keys)} AS {quote(name)}")
         return made
 
     @property
@@ -296,20 +302,6 @@ class _Plan:
             before = f"min({column}) OVER ()" if first_level else before
         return f"CASE WHEN row_number() OVER v > {back} THEN {earlier} ELSE {before} END"
 
-    def _leave_out(self, value: str, group: str, keys: str) -> str:
-        """The mean of a value over the rows of a group that are of other episodes.
-
-        NULL where the group is not known: such a row is missing its instrument, as any other may.
-        """
-        total, count = (f"{f}({value}) OVER (PARTITION BY {group})" for f in ("sum", "count"))
-        own, rows = value, "1"
-        if keys:
-            own, rows = (
-                f"{f}({value}) OVER (PARTITION BY {group}, {keys})" for f in ("sum", "count")
-            )
-        mean = f"({total} - {own}) / nullif({count} - {rows}, 0)"
-        return f"CASE WHEN {_is_missing(group)} THEN NULL ELSE {mean} END"
-
     def removed(self, db: Any, rows: str, left: int) -> Counts:
         """Count the rows that the query leaves out: without a time, without rows before, alone.
 
@@ -337,26 +329,7 @@ class _Plan:
     @property
     def notes(self) -> tuple[str, ...]:
         """Say what a leave-one-out instrument rests on."""
-        if not self.means:
-            return ()
-        groups = " and ".join(self.groups)
-        return (
-            f"instruments by {groups} are means over other episodes: they are valid only as far as "
-            f"the assignment to a {groups} is random, and need many episodes of each",
-        )
-
-
-def _instruments(schema: Schema, names: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the instruments that are columns, and the groups of those that are made."""
-    asked = schema.instrument
-    if isinstance(asked, str):
-        asked = [asked] if asked in names else [p.strip() for p in asked.split(",")]
-    loo = [p for p in asked if p.startswith(LOO) and p not in names and "loo" not in names]
-    own = match_columns([p for p in asked if p and p not in loo], names, "instrument")
-    groups = match_columns([p[len(LOO) :] for p in loo], names, "instrument")
-    if groups and (twice := set(groups) & set(match_columns(schema.action, names, "action"))):
-        raise ColumnError(f"column {min(twice)!r} is both an action and its own loo instrument")
-    return own, groups
+        return (assumption(self.groups),) if self.means else ()
 
 
 def _is_seen_after(schema: Schema) -> bool:
@@ -386,28 +359,6 @@ def _lag_names(columns: Sequence[str], lags: int) -> dict[str, str]:
             lagged[f"{name}_lag{k}"] = before
             before = f"{name}_lag{k}"
     return lagged
-
-
-def _mean_expressions(
-    groups: Sequence[str], action: Sequence[str], coded: Sequence[CodedColumn]
-) -> dict[str, tuple[str, str]]:
-    """Return the values whose leave-one-out means are taken: of actions, or of their levels."""
-    categories = {category.column: category for category in coded}
-    means: dict[str, tuple[str, str]] = {}
-    for group in groups:
-        for name in action:
-            if name in categories and not categories[name].boolean:
-                for level in categories[name].levels[1:]:
-                    value = f"CAST(CAST({quote(name)} AS VARCHAR) = {text_of(level)} AS DOUBLE)"
-                    means[f"{name}[{level}]_by_{group}"] = value, group
-            else:
-                means[f"{name}_by_{group}"] = f"CAST({quote(name)} AS DOUBLE)", group
-    return means
-
-
-def _is_missing(column: str) -> str:
-    """The condition that a cell is empty."""
-    return f"nullif(trim(CAST({column} AS VARCHAR)), '') IS NULL"
 
 
 def _opened(table: BatchSource, stack: contextlib.ExitStack, folder: str) -> tuple[Any, str]:
