@@ -219,7 +219,7 @@ class ColumnOptions:
     weight_kind: Annotated[
         str,
         typer.Option(
-            help="probability (survey weights) or frequency (number of rows it stands for).",
+            help="probability (survey weights) or frequency (how many rows each row stands for).",
             autocompletion=completing("probability", "frequency"),
         ),
     ] = "probability"

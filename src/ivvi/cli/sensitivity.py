@@ -25,7 +25,8 @@ def sensitivity(  # noqa: PLR0913
     violations: Annotated[
         str,
         typer.Option(
-            help="worst, an instrument (z0), on one output (z0:x1), with a sign (+z0:x1)."
+            help="Direct effects: worst, of an instrument (z0), on one output (z0:x1), with a sign "
+            "(+z0:x1)."
         ),
     ] = "worst",
     state: Annotated[

@@ -82,8 +82,8 @@ def update(  # noqa: PLR0913
     kept = fit.moments.episodes
     if fit.roles.derived and not (kept and kept.labels):
         sums += (
-            "; where an episode goes on from an old one, the step between counts only if the new "
-            "log begins with its last old row"
+            "; if an episode continues an old one, the step in between counts only if the new log "
+            "begins with its last old row"
         )
     say(f"{added:,} transitions added{sums}; model saved in {target}", quiet=json == "-")
     emit_json(updated, json, force=force, added=added)

@@ -33,8 +33,8 @@ def value(  # noqa: PLR0913
         str | None,
         typer.Option(
             help=f"Rivals: {listed(RIVALS)}; or folders of policies. "
-            "[default: behaviour, least-squares, and zero where the log's actions span it, else "
-            "lowest and highest]"
+            "[default: behaviour, least-squares, and zero if it lies within the log's actions, "
+            "otherwise lowest and highest]"
         ),
     ] = None,
     method: Annotated[

@@ -270,9 +270,9 @@ def over_identified(d: Diagnostics) -> str:
 def many_sentence(method: str) -> str:
     """Say which estimator to take where the first stage is spread over many instruments."""
     return (
-        f"The first stage is spread over many instruments: `ivvi fit --method {method} --se "
-        "robust` is not biased by their number (nor is `--method liml --se bekker`, where all "
-        "errors have one variance)."
+        f"The first stage is spread over many instruments. `ivvi fit --method {method} --se "
+        "robust` is not biased by their number (nor is `--method liml --se bekker`, if errors are "
+        "homoskedastic)."
     )
 
 
@@ -290,7 +290,7 @@ def confounding_sentence(d: Diagnostics) -> str:
             f"Yes: regression and the instrument disagree about {listed} ({p_words(p_value)}), so "
             "regression would mislead."
         )
-    sure = "" if d.verdict.word == "strong" else "; so weak an instrument could hide it"
+    sure = "" if d.verdict.word == "strong" else "; with so weak an instrument it may go unseen"
     return f"None was found: regression and the instrument agree ({p_words(p_value)}){sure}."
 
 

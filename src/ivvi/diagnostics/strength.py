@@ -138,7 +138,7 @@ def _constants(moments: Moments) -> list[str]:
     hidden = spread > FAINT * np.abs(moments.mean)
     return [
         f"{name} varies by {spread[column]:.2g} around {moments.mean[column]:g}, too little for "
-        "the digits of a number: subtract its mean in the table"
+        "double precision: subtract its mean in the table"
         if hidden[column]
         else f"{name} is {moments.mean[column]:g} in every row"
         for column, name in sorted(named.items())
@@ -163,17 +163,16 @@ def _only_at_ends(moments: Moments, roles: Roles) -> str:
         for level, (now, later) in zip(category.levels, (left_out, *shares), strict=False):
             if abs(now) < NEVER < later and roles.where:
                 return (
-                    f"no row that passes the filter (where=, --where) has {category.column} "
-                    f"{level!r}, and some have it next, so the log shows nothing of what follows "
-                    f"it; leave {category.column} out of the states (the filter may still name it)"
+                    f"the filter (where=, --where) removes every row with {category.column} "
+                    f"{level!r}, but some rows have it next, so the log does not show what follows "
+                    f"it; leave {category.column} out of the states (the filter may still use it)"
                 )
             if abs(now) < NEVER < later:
                 return (
-                    f"no row that another one follows has {category.column} {level!r}, and some "
-                    "last rows of episodes do: that level only ever ends them, so the log shows "
-                    "nothing of what follows it; name a column that tells these ends (terminal=, "
-                    "--terminal), such as one that is true in the row before, and leave the rows "
-                    "of the level out"
+                    f"{category.column} {level!r} occurs only in the last row of an episode, so "
+                    "the log does not show what follows it; if it ends the episode, drop these "
+                    "rows and name a column that marks the end (terminal=, --terminal), such as "
+                    "one that is true in the row before"
                 )
     return ""
 

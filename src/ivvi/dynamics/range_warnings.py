@@ -39,8 +39,8 @@ ALLOW_LESS = (
     "allow only actions in that range (--action-low, --action-high, --action-set; actions=)"
 )
 TOGETHER = (
-    "what they do together is a guess of the model; allow only combinations that occur (list them "
-    "in --action-set, actions=)"
+    "their joint effect is a guess; allow only combinations that occur (list them in --action-set, "
+    "actions=)"
 )
 EXPECTED, RARE = 15.0, 0.02
 """Rows in which actions that were independent would coincide, and the share of them that is few."""
@@ -116,8 +116,8 @@ def action_doubts(model: Dynamics, actions: Actions) -> tuple[str, ...]:
     return (
         *choices_as_amounts(model, actions),
         *(
-            f"{model.action[j]} may be {ends[0, j]:.4g} to {ends[1, j]:.4g}, and the log has "
-            f"{log.words(j)}: what it does beyond is a guess of the model; {ALLOW_LESS}"
+            f"{model.action[j]} is allowed from {ends[0, j]:.4g} to {ends[1, j]:.4g}, but the log "
+            f"has {log.words(j)}: beyond that its effect is a guess; {ALLOW_LESS}"
             for j in np.flatnonzero(log.outside(ends, FURTHER).any(axis=0))
         ),
     )
@@ -133,8 +133,8 @@ def choices_as_amounts(model: Dynamics, actions: Actions) -> tuple[str, ...]:
         if len(values) <= MOST_VALUES and not (len(values) == 1 or low == high):
             listed = ", ".join(f"{value:.4g}" for value in values)
             sentences.append(
-                f"{model.action[j]} is only ever {listed} in the log, and any number from "
-                f"{low:.4g} to {high:.4g} is allowed: what lies between is a guess of the model; "
+                f"{model.action[j]} is only ever {listed} in the log, but any number from "
+                f"{low:.4g} to {high:.4g} is allowed: its effect in between is a guess; "
                 f"list the values ({'--action-binary' if _is_binary(values) else '--action-set'}, "
                 f"actions=[{', '.join(f'[{value:.4g}]' for value in values)}])"
             )
@@ -169,8 +169,8 @@ class Together:
         count, usual = self.rows
         number = f"only {count:,} of {self.among:,} rows" if count else "no row"
         return (
-            f"{number} of the log {'have' if count else 'has'} {self.words} at once (about "
-            f"{usual:,.0f} of {self.among:,} would, were the actions independent of each other)"
+            f"{number} of the log {'have' if count else 'has'} {self.words} at once (if the "
+            f"actions were independent, about {usual:,.0f} of {self.among:,} rows would)"
         )
 
 
@@ -259,8 +259,8 @@ def _reward_doubt(model: Dynamics, r: np.ndarray, alive: np.ndarray) -> str:
     if share <= MOST_OUTSIDE:
         return ""
     return (
-        f"in {share:.0%} of the simulated steps the model pays what no row of the log earned "
-        f"(they have {log.words(0)})"
+        f"in {share:.0%} of the simulated steps the model predicts a reward that no row of the log "
+        f"earned (the log has {log.words(0)})"
     )
 
 

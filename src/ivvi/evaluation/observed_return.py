@@ -69,12 +69,12 @@ class Gap(Result):
     def lines(self) -> list[str]:
         """Return what there is to say about it."""
         if self.misfit is None:
-            return [" how much of it is misfit of that policy's regression is unknown here"]
+            return [" it is not known here how much of it is misfit of that policy's regression"]
         if self.help is None:
             return [" all of it is misfit: least squares assumes no confounding"]
         return [
-            f"  of which confounding: {self.help.estimate:.5g} {interval_text(self.help)}, by "
-            "which the same policy earns more in least-squares dynamics",
+            f"  of which confounding: {self.help.estimate:.5g} {interval_text(self.help)}, the "
+            "extra that the same policy earns in least-squares dynamics",
             f"  of which misfit of that policy's regression or of the features: {self.misfit:.5g}",
         ]
 

@@ -256,9 +256,9 @@ def _confounding(worth: Valuation) -> str:
             )
         if worth.gap.is_misfit:
             return (
-                "Not known: regression's model should earn what the log shows for its own policy, "
-                f"and is off by {worth.gap.clear_misfit:,.4g} (misfit), so that the two models do "
-                "not differ by what the confounder does."
+                "Not known: in regression's model the log's own policy should earn what the log "
+                f"shows, but it is off by {worth.gap.clear_misfit:,.4g} (misfit). So the "
+                "difference between the two models is not the effect of the confounder."
             )
         if high < 0:
             return f"It cost the log's own policy {_rounded(worth.gap.help, sign=-1)}."
@@ -266,7 +266,7 @@ def _confounding(worth: Valuation) -> str:
             f"It helped the log's own policy by {_rounded(worth.gap.help)}, which no other "
             "policy would get."
         )
-    return "Not compared: the rival least-squares (against=, --against) shows what it costs."
+    return "Not compared: add the rival least-squares (against=, --against) to see what it costs."
 
 
 def _next(worth: Valuation) -> str:
@@ -291,15 +291,16 @@ def _next(worth: Valuation) -> str:
     missed = 0.0 if worth.gap is None else worth.gap.clear_misfit
     if low > 0 and missed > gain.estimate:
         return (
-            f"Do not act on this yet: {more[0].lower()}{more[1:]} in the model, which misses what "
-            f"the log shows for its own policy by more, {missed:,.4g} (misfit); {MISFIT_REMEDY}."
+            f"Do not act on this yet: {more[0].lower()}{more[1:]} in the model, but the model is "
+            f"off by more than that, {missed:,.4g}, for the log's own policy (misfit); "
+            f"{MISFIT_REMEDY}."
         )
     if low > 0:
         step = f"{more}: ask `ivvi sensitivity` how invalid the instrument may be, then try it."
     elif high < 0:
         step = f"Keep to {rival}: the policy earns {_rounded(gain, sign=-1)} less."
     else:
-        step = f"{more}: the log cannot tell them apart. Collect more, or keep to {rival}."
+        step = f"{more}: the log cannot tell them apart. Collect more data, or keep to {rival}."
     return step + _few_draws(gain)
 
 
@@ -314,7 +315,7 @@ def _few_draws(gain: IntervalEstimate) -> str:
         return ""
     draws = len(gain.draws)
     return (
-        f" But {draws:,} draws are few for this verdict, and others could turn it: ask for more, "
+        f" But with only {draws:,} draws this verdict could be due to chance: ask for more, "
         f"such as {10 * draws:,} (draws=, --draws)."
     )
 

@@ -92,8 +92,8 @@ def value(  # noqa: PLR0913
         errors of the fit are.
     draws
         Number of models. By default 500, and more until the simulation error of each end of
-        each interval is below 5% of its width, up to 8,000; with a number, just so many, and a
-        note where they are too few.
+        each interval is below 5% of its width, up to 8,000. A number asks for exactly that many,
+        with a note if they are too few.
     replan
         Plan again in every draw: the interval then carries the optimism of a plan that was
         chosen and is valued by the same log.

@@ -70,8 +70,8 @@ def estimate(  # noqa: PLR0913
         `Exact`, `SGDA`, `LeastSquares`, `LIML`, `Fuller`, `KClass`, `GMM`, or their words.
     se
         `StandardErrors`, or their kind: ``unadjusted``, ``robust``, ``clustered``, ``cr2``,
-        ``wild``, ``hac``, or ``auto``, which clusters logs of more than one step an episode by
-        episode, and by step too where episodes share an instrument.
+        ``wild``, ``hac``, or ``auto``, which clusters by episode if episodes have more than
+        one step, and by step too where episodes share an instrument.
     cluster
         Up to three columns to cluster by.
     allow_unidentified
@@ -91,8 +91,9 @@ def estimate(  # noqa: PLR0913
     half_panel
         With `absorb`, take Nickell's bias out of the slopes by the half-panel jackknife.
     controls, learner, folds
-        Columns that may act in any way: what a learner predicts of all other columns from them
-        is taken out first, in so many folds of whole clusters (`docs/panels.md`). The learner is
+        Columns whose influence may have any form: a learner predicts all other columns from them,
+        and the predictions are subtracted first. `folds` is the number of cross-fitting folds, made
+        of whole clusters (`docs/panels.md`). The learner is
         ``auto`` (the default, of `ivvi.fitting.panels.nuisance_learners`), ``lasso``, ``forest``,
         ``module:object`` or a scikit-learn regressor.
     seed

@@ -38,13 +38,13 @@ REPORT = (
     "are not in the model."
 )
 NO_INTERVAL = (
-    "Before any plan, ask `ivvi interval` for the set of each effect: no interval of this table "
-    "can be trusted, and the log may not bound every effect."
+    "Before planning, run `ivvi interval` for each effect: no interval in this table can be "
+    "trusted, and the log may not bound every effect."
 )
 DELAYED = (
-    "Of two steps that are compared, the earlier instrument moves the outcome in another way than "
-    "through the action, as a delayed effect does: fit with --lags 1 (lags=1) instead of "
-    "differences."
+    "Each difference compares two steps, and the instrument of the earlier step seems to affect "
+    "the outcome by a route other than the action, as a delayed effect would: fit with --lags 1 "
+    "(lags=1) instead of differences."
 )
 COMPLIERS = "This is the effect on those whose treatment the instrument changes."
 NOT_TESTED = "not tested: absorbing mixes the rows of a unit; compare with --lags 1"

@@ -121,14 +121,14 @@ def _shared_with(
     words, absorb = change.words(column), _to_absorb(log, column)
     if first.times(column) is None:
         place = (
-            f"{words}: if {column} was settled before the action, it moves both the instrument "
-            f"and the outcome: {absorb}; ignore this if it was settled after the action"
+            f"{words}: if {column} was determined before the action, it moves both the "
+            f"instrument and the outcome: {absorb}; ignore this if it was determined afterwards"
         )
         return {}, place, ""
     if len(first.levels[column]) > len(first.rows) / ROWS_PER_GROUP:
         absorb = (
-            f"add a column of stretches of {column} with several rows each, such as its month, "
-            f"and absorb that ({_to_absorb(log, 'month').partition('(')[2]}"
+            f"add a coarser column made from {column}, such as its month, in which each value has "
+            f"several rows, and absorb that ({_to_absorb(log, 'month').partition('(')[2]}"
         )
     return {f"{words}: {TREND}; {absorb}": change.output}, "", ""
 

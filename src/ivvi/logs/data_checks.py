@@ -158,8 +158,8 @@ def fact_error(
     """Say that a state changes that is carried along because it never changes."""
     return DataError(
         f"state {name!r} looked constant within episodes but changes "
-        f"({_row_words(table, roles, block, at)}); sort the rows by {roles.episode}, so that the "
-        "first rows show a change and the fit predicts it"
+        f"({_row_words(table, roles, block, at)}); sort the rows by {roles.episode}; then the "
+        "first rows show the change, and the fit predicts this state"
     )
 
 
@@ -221,7 +221,7 @@ class CopyWatch:
             raise DataError(
                 f"instrument column {self._roles.instrument[j]!r} equals the {role} column "
                 f"{self._others[i]!r} in every row, or a multiple of it; an instrument must be a "
-                "variable of its own"
+                "separate variable"
             )
 
 

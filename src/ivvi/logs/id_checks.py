@@ -68,8 +68,8 @@ def _unknown(name: str, ids: Sequence[str], block: pa.RecordBatch) -> str:
     for one in [text for text in ids if text.strip().lower() in UNKNOWN]:
         if (rows := pc.sum(pc.equal(block.column(name), one)).as_py()) > 1:
             return (
-                f"{name} is {one!r} in {rows:,} rows, which are taken for rows of one {name}: if "
-                f"it is not known there, leave them out (--where \"{name} != '{one}'\")"
+                f"{name} is {one!r} in {rows:,} rows, which are treated as a single {name}: if "
+                f"that means unknown, leave these rows out (--where \"{name} != '{one}'\")"
             )
     return ""
 
@@ -98,14 +98,14 @@ def ids_in_files(
         pair = tables[one], tables[two]
         if whole and (row := _first_shared_row(*pair)) is not None:
             raise DataError(
-                f"{names} both have step {row['step']!r} of episode {row['id']!r}: if they number "
-                f"different episodes alike, {remedy}; else leave out the rows that come twice"
+                f"{names} both have step {row['step']!r} of episode {row['id']!r}: if they use the "
+                f"same ids for different episodes, {remedy}; otherwise remove the duplicate rows"
             )
         if not one.name.startswith(PIECE) and (count := _interleaved(*pair)):
             return (
-                f"{names} share {count:,} ids of {'+'.join(episode)}, whose {step} in one lies "
-                f"between those in the other, and rows of one id are taken for one episode: if "
-                f"they number different ones alike, {remedy}",
+                f"{names} share {count:,} ids of {'+'.join(episode)}, and their values of {step} "
+                "interleave; rows with the same id are treated as one episode: if the files use "
+                f"the same ids for different episodes, {remedy}",
             )
     return ()
 

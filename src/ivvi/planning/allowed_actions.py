@@ -70,8 +70,8 @@ def only_seen(model: Dynamics, actions: Actions) -> Actions:
         return actions
     others = "" if len(unseen) == 1 else f" (nor {len(unseen) - 1} more combinations likewise)"
     text = (
-        f"{unseen[0].sentence}{others}: what they do together is not known, and the plan leaves "
-        "it out; --action-set (actions=) with rows that you list allows it"
+        f"{unseen[0].sentence}{others}: the joint effect is not known, so the plan leaves this "
+        "combination out; to allow it, list the allowed rows in --action-set (actions=)"
     )
     warnings.warn(text, PlanningWarning, stacklevel=4)
     return replace(actions, rows=actions.choices[occurs], levels=())

@@ -97,8 +97,8 @@ class Problem(Compact):
             raise InputError(f"the discount is {discount:g}; expected a number in (0, 1]")
         if not model.state:
             raise InputError(
-                "the model has no states, so one action is best for all, and the effects in "
-                "the fit show which; keep a state or context (--state, --context) to plan by it"
+                "the model has no states, so the same action is always best, and the effects in "
+                "the fit show which; to plan, fit with a state or context (--state, --context)"
             )
         if model.d_next != len(model.state):
             raise InputError(

@@ -34,8 +34,8 @@ def effect_doubts(model: Dynamics, *, learned: bool) -> tuple[str, ...]:
     if chi2_tail(float(scores @ scores), int(nonzero.sum())) <= LEVEL:
         return ()
     return (
-        f"the log cannot tell the effects of {', '.join(model.action)} from zero: what the plan "
-        f"gains through them in the model may be nothing but chance; {_remedy(model)}",
+        f"the effects of {', '.join(model.action)} cannot be distinguished from zero in this log: "
+        f"what the plan gains through them in the model may be pure chance; {_remedy(model)}",
     )
 
 
@@ -44,10 +44,10 @@ def _remedy(model: Dynamics) -> str:
     is_strong = model.verdict is not None and model.verdict.word == "strong"
     if is_strong and not model.bends:
         return (
-            "if an effect may change sign with the state, fit with --features auto (phi='auto'), "
-            "else collect more"
+            "if an effect may change sign with the state, fit with --features auto (phi='auto'); "
+            "otherwise collect more data"
         )
-    return "collect more, or find a stronger instrument"
+    return "collect more data, or find a stronger instrument"
 
 
 def _of_actions(model: Dynamics) -> np.ndarray:

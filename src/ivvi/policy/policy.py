@@ -80,7 +80,7 @@ class Policy(TableResult):
         return decision_doubts(self.problem.model, states, np.atleast_2d(actions))
 
     def decide(self, x: Any, step: int = 0) -> np.ndarray:
-        """Return actions as a call does, without a word about states that are unlike the log's."""
+        """Return the same actions as a call, without warnings about states unlike the log's."""
         names = self.problem.model.state
         states = state_numbers(x, self.problem.model)
         last = self.problem.horizon - 1

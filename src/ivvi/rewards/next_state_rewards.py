@@ -86,8 +86,8 @@ class SeenReward:
     def words(self) -> str:
         """What a plan for it should say."""
         return (
-            f"The reward {self.name!r} follows from the next state in the log, and counts as that "
-            "function of (x, a, x')."
+            f"In the log the reward {self.name!r} is a function of the next state; that function "
+            "of (x, a, x') is used."
         )
 
 
@@ -108,15 +108,15 @@ def reward_doubts(model: Any) -> tuple[str, ...]:
         n, usual = len(rewards), values[counts.argmax()]
         return (
             f"the reward {model.outputs[-1]!r} is {usual:g} in all but {n - counts.max():,} of "
-            f"{n:,} rows, too few to learn where it is earned: write it as a function of (x, a, x')"
-            " for a right value (reward=, --reward module:function)",
+            f"{n:,} rows, too few to learn when it is earned: for a correct value, write it as a "
+            "function of (x, a, x') (reward=, --reward module:function)",
         )
     if _missed(model) is None:
         return ()
     return (
         f"the reward {model.outputs[-1]!r} is a function of the next state, and what was learned "
-        "from state and action is far from its average: write it as a function of (x, a, x') for "
-        "a right value (reward=, --reward module:function)",
+        "from state and action is far from its average: for a correct value, write it as a "
+        "function of (x, a, x') (reward=, --reward module:function)",
     )
 
 

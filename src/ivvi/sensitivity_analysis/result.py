@@ -298,9 +298,9 @@ def sensitivity_brief(result: Sensitivity) -> Brief:
     gain, band = min(gains, key=lambda pair: abs(_bears(pair[0]).t))
     size, rival = _bears(gain), RIVAL_WORDS.get(band.rival, band.rival)
     if size.t == 0:
-        certain = f"Not certain over {rival}, even with a valid instrument."
-        meaning = "The log's own uncertainty exceeds what an invalid instrument would change."
-        next_step = f"Collect more, or keep to {rival}."
+        certain = f"The gain over {rival} is not certain, even with a valid instrument."
+        meaning = "The log's own uncertainty matters more than an invalid instrument would."
+        next_step = f"Collect more data, or keep to {rival}."
     else:
         certain, meaning, next_step = _certain(gain, rival), _meaning(size), _next(size)
     return Brief((("Gain", certain), ("Meaning", meaning), ("Next", next_step)))

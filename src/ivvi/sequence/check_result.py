@@ -141,7 +141,7 @@ def _verdict(checks: Sequence[Check], what: str) -> str:
         )
     smallest = min(check.test.p_value for check in asked if check.test is not None)
     if smallest < asked[0].level:  # sure, and too small to matter
-        return f"No evidence against {what} that matters in {len(asked)} checks."
+        return f"{len(asked)} checks found nothing against {what} that is large enough to matter."
     checked = "the one check" if len(asked) == 1 else f"{len(asked)} checks"
     return (
         f"No evidence against {what}: the smallest p of {checked} is {smallest:.2g}, and only "

@@ -40,8 +40,8 @@ def balance(scores: Scores, names: NamesByRole, level: float) -> Check:
     m, v = scores.moments, scores.moments.vector
     null = "given the state and its own last value, z does not depend on the past"
     advice = (
-        "an instrument that depends on the past is valid only if the errors do not: look at the "
-        "residuals' serial dependence, add what assigns z to the state, or use another z"
+        "an instrument that depends on the past is valid only if the errors do not: check the "
+        "serial dependence of residuals, add whatever determines z to the state, or use another z"
     )
     if all(m.still):
         null = "a global instrument does not depend on the state in which an episode starts"

@@ -106,9 +106,10 @@ def _doubt(name: str, rows: Batch, roles: Roles, columns: dict[str, Floats], tes
         return ""
     source = max(shares, key=lambda one: shares[one])
     return (
-        f"context {name} is not drawn anew at every step: {source} explains "
-        f"{max(shares[source], 0.01):.0%} of it, and plans and values, which draw it anew, may be "
-        f"far off; let it be predicted, as a state (--state {name} in place of --context {name})"
+        f"context {name} is not independent from step to step: {source} explains "
+        f"{max(shares[source], 0.01):.0%} of it; plans and values, which draw it independently at "
+        f"each step, may be far off; make it a state, so that it is predicted (--state {name} "
+        f"instead of --context {name})"
     )
 
 

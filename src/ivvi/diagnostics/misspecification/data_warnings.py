@@ -67,13 +67,13 @@ def lost_in_gaps(log: Log, counts: Counts) -> str:
         return ""
     steps = _first_steps(log)
     examples = ", ".join(f"{step:.15g}" for step in steps[:6])
-    remedy = "--context dt (context='dt'), which takes the time to the next row along"
+    remedy = "--context dt (context='dt'), which adds the time to the next row to the model"
     if (word := as_dates(steps)) is not None:
-        remedy = f"that they are dates, --date-format {word} (date_format={word!r})"
+        remedy = f"--date-format {word} (date_format={word!r}), if these are dates"
     return (
-        f"{lost:,} of {counts.rows:,} rows are dropped only because the next row of their "
-        f"{roles.episode} is not one {roles.step} on (such as {examples}); if the next row is the "
-        f"next state all the same, say {remedy}"
+        f"{lost:,} of {counts.rows:,} rows are dropped only because {roles.step} does not increase "
+        f"by one to the next row of the same {roles.episode} (values such as {examples}); if the "
+        f"next row holds the next state anyway, use {remedy}"
     )
 
 

@@ -66,8 +66,9 @@ def _sentence(name: str, z: Floats, lost: Bools, t: float, remedy: str) -> str:
     high = z > middle if (z > middle).any() else z >= middle
     shares = f"{lost[high].mean():.1%} where it is high, {lost[~high].mean():.1%} elsewhere"
     return (
-        f"rows are lost {'more' if t > 0 else 'less'} often where {name} is high ({shares}): those "
-        f"that are left are selected by what the instrument moved, and effects are biased; {remedy}"
+        f"rows are lost {'more' if t > 0 else 'less'} often where {name} is high ({shares}): the "
+        "remaining rows are a selected sample that depends on the instrument, so effects are "
+        f"biased; {remedy}"
     )
 
 

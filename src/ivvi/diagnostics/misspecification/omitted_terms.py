@@ -356,8 +356,8 @@ def _changing_noise(one: Omitted, roles: Roles) -> str:
     """Say that the action moves the noise, which the model takes for the same everywhere."""
     return (
         f"{_acted(roles)} changes the spread of {one.output} and not only its mean: the spread "
-        f"goes with {one.term.columns[0]} ({p_words(one.p_value)}); the model has one spread for "
-        "all, so plans and values that depend on it (quadratic costs, thresholds) may be off"
+        f"depends on {one.term.columns[0]} ({p_words(one.p_value)}); the model assumes a constant "
+        "spread, so plans and values that depend on it (quadratic costs, thresholds) may be off"
     )
 
 
@@ -380,12 +380,12 @@ def _lasting(one: Omitted, roles: Roles) -> str:
         "with --difference (difference=True) or --absorb "
         f"{episode} --half-panel (absorb={episode!r}, half_panel=True)"
     )
-    remedy = f"fit {lags} or, where episodes have levels of their own, {level}"
+    remedy = f"fit {lags} or, if episodes differ permanently, {level}"
     if one.term.means in ("level", "mean"):
-        remedy = f"this looks like a level of each episode: fit {level}; otherwise {lags}"
+        remedy = f"this looks like a unit effect of each episode: fit {level}; otherwise {lags}"
     return (
-        f"{what} ({p_words(one.p_value)}): something lasts that the states do not hold, such as a "
-        "delayed effect, a lasting confounder or a level of each episode's own; the coefficients "
-        "of the states are biased, and so are those of actions whose instrument lasts; "
-        f"{remedy}; `ivvi check` tells which"
+        f"{what} ({p_words(one.p_value)}): something lasts that the states do not capture, such as "
+        "a delayed effect, a persistent confounder or a unit effect; the coefficients of the "
+        "states are biased, and so are those of actions whose instrument is persistent; "
+        f"{remedy}; `ivvi check` shows which it is"
     )

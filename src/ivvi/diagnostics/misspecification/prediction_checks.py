@@ -226,9 +226,10 @@ def leaves_range(estimate: Estimate, moments: Moments, head: Batch) -> str:
     y = moments.design.y_columns[at]
     ratio = estimate.noise_cov[at, at] * moments.weight / moments.scatter[y, y]
     return (
-        f"the fitted values of {moments.design.outputs[at]} leave its range in {out[at]:.0%} of "
-        f"the rows, with errors of {ratio:.2g} times its variance: the features are too rich for "
-        "these instruments; use fewer or simpler ones, or a penalty (the method ridge)"
+        f"in {out[at]:.0%} of the rows the fitted values of {moments.design.outputs[at]} lie "
+        f"outside its range, and the error variance is {ratio:.2g} times its variance: the "
+        "features are too rich for these instruments; use fewer or simpler ones, or a penalty (the "
+        "method ridge)"
     )
 
 

@@ -59,9 +59,9 @@ def deciding_row(estimate: Estimate, moments: Moments, head: Batch) -> str:
     y = rows.y[:, i]
     others = np.delete(y, row)
     return (
-        f"one row decides the effect of {design.phi_names[j]} on {design.outputs[i]}: row "
-        f"{int(row) + 1:,} of those used makes up {share[row, effect]:.0%} of its variance, with "
-        f"{design.outputs[i]} {y[row]:.4g} where the others have {others.min():.4g} to "
+        f"a single row dominates the effect of {design.phi_names[j]} on {design.outputs[i]}: row "
+        f"{int(row) + 1:,} of those used makes up {share[row, effect]:.0%} of its variance; there "
+        f"{design.outputs[i]} is {y[row]:.4g}, elsewhere {others.min():.4g} to "
         f"{others.max():.4g}; if it is an error, correct it or leave it out (where=, --where)"
     )
 
@@ -155,10 +155,10 @@ def alike_within(
     if not name:
         return _alike_in_order(influence, log, errors, others, first)
     return (
-        f"rows with the same {name} are alike: errors clustered by it would be "
-        f"{np.sqrt(larger):.1f} times as large; if they belong together (one person, one region), "
-        f"name it (cluster={name!r}, --cluster {name}); if it is a trait of each row, add it to "
-        "the states"
+        f"rows with the same {name} are correlated: standard errors clustered by {name} would be "
+        f"{np.sqrt(larger):.1f} times as large; if such rows belong together (one person, one "
+        f"region), cluster by it (cluster={name!r}, --cluster {name}); if it is a trait of each "
+        "row, add it to the states"
     )
 
 
@@ -176,10 +176,11 @@ def _alike_in_order(
         larger, p_value = max(map(_in_order, influence.s[order].T))
         if larger > LARGER and p_value * len(others) * len(influence.names) < LEVEL:
             return (
-                f"rows that follow each other in {name} are alike: errors that allow for it would "
-                f"be about {np.sqrt(larger):.1f} times as large; if the rows are one series, add a "
-                f"column with one value, such as series, and name both (episode='series', "
-                f"step={name!r}, --episode series --step {name}), which makes the errors HAC"
+                f"rows that follow each other in {name} are correlated: standard errors that allow "
+                f"for this would be about {np.sqrt(larger):.1f} times as large; if the rows are "
+                "one series, add a column with a single value, such as series, and name both "
+                f"(episode='series', step={name!r}, --episode series --step {name}): the errors "
+                "are then HAC"
             )
     return ""
 

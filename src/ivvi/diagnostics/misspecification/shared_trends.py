@@ -64,7 +64,7 @@ class Change:
         """Say how the effect changes."""
         return (
             f"the effect of {self.feature} on {self.output} changes from {self.without:.3g} to "
-            f"{self.given:.3g} with effects of {column} (p = {self.p_value:.1g})"
+            f"{self.given:.3g} once effects of {column} are included (p = {self.p_value:.1g})"
         )
 
 

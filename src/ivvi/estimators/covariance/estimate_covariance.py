@@ -124,8 +124,8 @@ def _noting_leverage(errors: Resolved, estimate: Estimate) -> Resolved:
     if count >= PER_COEFFICIENT * d_phi:
         return errors
     return errors.noting(
-        f"{count:,} clusters by {column!r} are few for {d_phi} coefficients: if states vary mostly "
-        "between them the errors are too small: use se='cr2' (--se cr2)"
+        f"{count:,} clusters by {column!r} are few for {d_phi} coefficients; if states vary mostly "
+        "between clusters, the standard errors are too small: use se='cr2' (--se cr2)"
     )
 
 

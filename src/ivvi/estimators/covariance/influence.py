@@ -95,10 +95,10 @@ def with_bandwidth(
     if freedom >= FEW_TERMS or r < LASTING:
         return errors
     warning = (
-        f"what rows do to an effect lasts ({r:.0%} of it from one row to the next), so that "
-        f"{moments.n:,} rows count for about {freedom:.0f} independent ones, and their errors may "
-        "still be too small: use a longer log or more episodes, or differences (difference=True, "
-        "--difference)"
+        f"the influence of rows on an effect is serially correlated ({r:.0%} of it remains in the "
+        f"next row): {moments.n:,} rows are worth about {freedom:.0f} independent ones, and the "
+        "standard errors may still be too small; use a longer log or more episodes, or differences "
+        "(difference=True, --difference)"
     )
     return replace(errors, warning=errors.warning or warning)
 

@@ -19,8 +19,8 @@ FEWEST_WILD = 5
 
 UNADJUSTED = "without the rows, the standard errors are unadjusted"
 WITHOUT_PAIRS = (
-    "without the rows, the overlap of the two clusterings counts twice, which makes errors larger, "
-    "and instruments that groups of episodes share are not looked for, which may make them too "
+    "without the rows, the overlap of the two clusterings is counted twice, which makes errors "
+    "larger; instruments shared by groups of episodes are not detected, which may make errors too "
     "small"
 )
 

@@ -29,7 +29,7 @@ FEW_EPISODES = 20
 """With at least this many episodes they are clusters, even if coefficients are more."""
 FEW_ROWS = 10
 """With fewer rows for each coefficient, robust errors of `auto` are corrected for them."""
-SMALL = "{:,} rows are few for {} coefficients: the errors are corrected for it (debiased)"
+SMALL = "{:,} rows are few for {} coefficients: errors are corrected for small samples (debiased)"
 MOST_WAYS = 3
 """Most columns to cluster by at once."""
 MOST_DRAWS = 10_000_000
@@ -61,7 +61,7 @@ class StandardErrors:
         G (n - 1) / ((G - 1) (n - d_phi)), with Student's t for normal; G - 1 degrees of freedom
         for clusters. None, the default, corrects clustered errors, with degrees of freedom from
         the effective number of clusters, which uneven ones lower; and robust ones of ``auto``
-        with fewer than ten rows a coefficient.
+        with fewer than ten rows per coefficient.
     bandwidth
         Largest lag of ``hac``; by default 4 (T / 100)^(2/9) for episodes of T steps. ``auto``
         takes more where the rows' influence on an effect lasts longer (Andrews, 1991).
@@ -347,9 +347,9 @@ class StandardErrors:
                 kind = "hac" if log.ordered and not log.roles.frequency else "robust"
                 several = "1 episode is" if episodes == 1 else f"{episodes} episodes are"
                 note = (
-                    f"{several} too few to cluster {d_phi} coefficients by: the "
-                    f"standard errors are {kind.replace('hac', 'HAC along the episodes')}, and too "
-                    "small if an instrument is drawn once per episode"
+                    f"{several} too few to cluster by, with {d_phi} coefficients: the "
+                    f"standard errors are {kind.replace('hac', 'HAC along the episodes')}, and are "
+                    "too small if an instrument is drawn once per episode"
                 )
         if kind == "hac" and not (log.roles.episode and log.ordered):
             raise DataError(

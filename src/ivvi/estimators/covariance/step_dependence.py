@@ -110,7 +110,7 @@ class StepDependence:
             return text
         return (
             f"{text}; it persists from one {step} to the next (correlation {self.lasting:.2f}), "
-            f"and its part of the variance counts {self.inflation:.1f} times"
+            f"so its part of the variance is multiplied by {self.inflation:.1f}"
         )
 
     @property

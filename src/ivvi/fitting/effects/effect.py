@@ -175,8 +175,8 @@ def effect(  # noqa: PLR0913
     fit
         A fit, or the folder of a saved one.
     action
-        The action; its effect is that of one unit. Of a category with two levels its column; of
-        one with more the level that is compared with the reference, ``drug[B]``.
+        The action; its effect is that of one unit. For a category with two levels, its column; for
+        one with more, the level to compare with the reference, ``drug[B]``.
     over
         A state, by default the first; or the action itself, along which a bent one changes.
     output

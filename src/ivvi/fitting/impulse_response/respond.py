@@ -82,8 +82,7 @@ def respond(  # noqa: PLR0913
         Probability of intervals and bands.
     se, cluster
         Standard errors, and the columns to cluster by: ``auto``, as `fit` decides, ``clustered``,
-        ``hac`` or ``robust``. Those of HAC reach over as many steps as there are horizons, at
-        least.
+        ``hac`` or ``robust``. HAC errors use at least as many lags as there are horizons.
     seed
         Seed of the draws behind the band for all horizons.
     progress

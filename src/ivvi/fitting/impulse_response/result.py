@@ -152,7 +152,7 @@ class Response(TableResult):
         peak = int(np.argmax(np.abs(self.estimate)))
         what = f"One more {self.action}"
         if self.push_lasts:
-            what = f"A push of {self.action} that lasts, as the log's own later actions follow,"
+            what = f"A lasting push of {self.action} (the log's later actions follow it)"
         text = (
             f"{what} changes {self.output} by {self.estimate[peak]:.3g} at h = {peak}, and is "
             f"certain to matter up to h = {self.lasts}"

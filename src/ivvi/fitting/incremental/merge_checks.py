@@ -116,13 +116,14 @@ def _remedy(label: str, *, moved: bool) -> str:
     """Say what to do about parts that differ in their levels alone, or in the effect itself."""
     if moved:
         return (
-            "outcome and instrument have other levels there, for reasons that no column holds; fit "
-            "all rows anew with a column of the place in --context (sums: make them anew with it, "
-            "--like those of a made-up table that has every place), or leave one of them out"
+            "the levels of outcome and instrument differ between the two for reasons that no "
+            "column records; refit all rows with a column for the site in --context (sums: make "
+            "them again with that column, --like the sums of a made-up table that has every "
+            "site), or leave one of the two out"
         )
     return (
-        "they do not describe one world; see whether columns are in other units there, else leave "
-        f"{label} out and fit it apart"
+        "the two do not describe the same world; check whether columns are in different units, or "
+        f"else leave {label} out and fit it separately"
     )
 
 

@@ -290,9 +290,9 @@ def _warn_of_lost_episodes(by_label: Mapping[str, str | None]) -> None:
 def _warn_of_new_episodes(label: str, episode: str) -> None:
     """Say that ids which are met again are taken for those of other episodes, and why."""
     text = (
-        f"{label} numbers its {episode} and steps from the start again: they count as other "
-        f"episodes, and if they are the same ones the standard errors are too small; give steps "
-        f"that go on, or ids that are no mere numbers"
+        f"{label} starts numbering {episode} and steps from the beginning again, so these count "
+        f"as new episodes; if they are the same ones, the standard errors are too small: use steps "
+        f"that continue, or ids that are not just counters"
     )
     warnings.warn(text, IvviWarning, stacklevel=3)
 

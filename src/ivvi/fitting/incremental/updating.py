@@ -54,8 +54,8 @@ def update(
     again
         Accept a file, or rows, that are in the model already.
     cluster
-        The column to cluster by, of which the model must keep the moments; by default that
-        whose it keeps.
+        The column to cluster by; the model must hold moments by that column. By default, the
+        column by which the model holds them.
     where
         Filter of the new rows, where `logs` is not a `Log`; by default the model's own.
     drop_missing, allow_unidentified, progress
@@ -63,13 +63,13 @@ def update(
 
     Notes
     -----
-    The method is that of the model with its settings; one that was fitted by descent-ascent
-    becomes the closed form, because its old rows are not there to pass over; for the same
-    reason the standard errors are clustered where the model keeps the moments of its clusters
-    (`fit(episodes=True)`), one way or two, else unadjusted, with a warning. Clusters of one name
-    are one, and so are episodes of one id, which go on from one log into the next; only the step
-    between the two is lost. A model of sums holds no rows of its log, and none of the new one
-    after an update.
+    The method and its settings are those of the model. A model that was fitted by descent-ascent
+    is updated in closed form, because its old rows are gone. Standard errors stay clustered, one
+    way or two, only if the model keeps the moments of its clusters (`fit(episodes=True)`);
+    otherwise they become unadjusted, with a warning. Clusters with the same name are one, and so
+    are episodes with the same id, which continue from one log into the next; only the step between
+    the two is lost. A model of sums holds no rows of its log, and none of the new one after an
+    update.
     """
     old = fit if isinstance(fit, Fit) else Fit.load(fit)
     place = "the model" if isinstance(fit, Fit) else str(fit)
@@ -127,9 +127,9 @@ def _check_new(log: Log, sample: Sample, place: str) -> None:
     if repeated < FEWEST_AGAIN or different < DISTINCT * len(fresh):
         return
     raise DataError(
-        f"{log.label} repeats rows that are in {place} already: {repeated:,} of the {len(known):,} "
-        "that it keeps appear again and would be counted twice; give the new rows alone"
-        f"{_since(log.roles)}, fit all rows anew, or add them again with again (--again)"
+        f"{log.label} repeats rows that are already in {place}: {repeated:,} of the {len(known):,} "
+        "rows that it keeps appear again and would be counted twice; give only the new rows"
+        f"{_since(log.roles)}, refit all rows, or add them anyway with again (--again)"
     )
 
 
@@ -149,8 +149,8 @@ def _without_seam(log: Log, error: NoNextStateError) -> str:
     if " one row long" not in str(error):  # ids or steps are wrong
         return str(error)
     return (
-        f"{log.label}: none of its rows is followed by another of its {log.roles.episode}; if they "
-        f"follow rows of the model, give them{_since(log.roles)}: its next state is the new row"
+        f"{log.label}: no {log.roles.episode} has two consecutive rows; if these rows continue "
+        f"rows of the model, give them{_since(log.roles)}: its next state is the new row"
     )
 
 
@@ -165,7 +165,7 @@ def _warn_of_lost_steps(old: Moments, new: Moments, roles: Roles) -> None:
     lost = sum(step > 1 for step in steps)
     if roles.derived and lost > len(steps) / 2:
         text = (
-            f"{lost:,} episodes go on from those of the model, and the step from the last old row "
+            f"{lost:,} episodes continue episodes of the model, but the step from the last old row "
             f"to the first new one is lost: give the new rows{_since(roles)}"
         )
         warnings.warn(text, IvviWarning, stacklevel=3)

@@ -91,7 +91,7 @@ class Nickell(Compact):
         """Return the bias in words."""
         worst = self.worst(estimate)
         if self.unordered:
-            return f"not known: the rows of {self.unit} are not in the order of time"
+            return f"not known: the rows of {self.unit} are not in chronological order"
         if worst is None:
             return f"unknown: {self.steps:.3g} steps per episode are too few to halve"
         i, j, ratio = worst
@@ -104,7 +104,7 @@ class Nickell(Compact):
         worst, short = self.worst(estimate), self.steps < FEWEST_STEPS
         if worst is not None and (worst[2] < WORTH_WARNING or (self.corrected and not short)):
             return ""
-        start = f"Nickell bias of lagged states with {self.steps:.3g} steps an episode"
+        start = f"Nickell bias of lagged states with {self.steps:.3g} steps per episode"
         if self.lags:
             named = f"{' and '.join(self.lags)} (the output of the row before)"
             start = f"Nickell bias of {named} with {self.steps:.3g} rows for each {self.unit}"

@@ -194,9 +194,9 @@ def check_no_numbers(
     sign = re.search(NUMBER_SIGNS, strange)
     what = "a decimal comma" if decimal else "commas between thousands"
     what = "dots between thousands" if dots else what
-    what = "a blank before or behind it" if strange.strip(f"{BLANKS}\t") == plain[strange] else what
-    what = "blanks between its digits" if set(strange.strip()) & set(BLANKS) else what
-    what = "a minus that is no hyphen" if MINUS in strange else what
+    what = "a space before or after it" if strange.strip(f"{BLANKS}\t") == plain[strange] else what
+    what = "spaces between its digits" if set(strange.strip()) & set(BLANKS) else what
+    what = "a typographic minus sign" if MINUS in strange else what
     what = f"the sign {sign[0].strip()!r}" if sign else what
     raise ColumnError(
         f"column {name!r} of {table.label} holds text: {strange!r} in data row "

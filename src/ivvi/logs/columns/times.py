@@ -216,16 +216,16 @@ class StepTimes:
         days = _spacing(usual)
         if steady:
             return (
-                f"rows of an episode lie {_plainly(usual)} apart in {self.step} (in days), but for "
-                f"{other:.2%}, which count as one step too: every={days!r} (--every {days}) makes "
-                "gaps of them, and context='dt' (--context dt) takes the time to the next row "
-                "along",
+                f"rows of an episode are {_plainly(usual)} days apart in {self.step}, except for "
+                f"{other:.2%}, which also count as one step: every={days!r} (--every {days}) "
+                "treats these as gaps, and context='dt' (--context dt) adds the time to the next "
+                "row to the model",
             )
         return (
-            f"rows of an episode lie {_plainly(low)} to {_plainly(high)} apart in {self.step} (in "
-            "days), "
-            "and count as one step each: take the time to the next row along (context='dt', "
-            f"--context dt), or only rows that lie as far apart (every={days!r}, --every {days})",
+            f"rows of an episode are {_plainly(low)} to {_plainly(high)} days apart in "
+            f"{self.step}, but each counts as one step: add the time to the next row to the model "
+            f"(context='dt', --context dt), or join only rows {days} apart (every={days!r}, "
+            f"--every {days})",
         )
 
     def are_shared(self, db: Any, rows: str) -> bool:

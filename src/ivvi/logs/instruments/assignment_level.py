@@ -82,8 +82,8 @@ def noted(roles: Roles, absorbed: Sequence[str] = ()) -> str:
     """Say by what errors are clustered, and why."""
     if (first := roles.set_by[0]) in absorbed:
         return (
-            f"errors are clustered by {first}, of the absorbed columns that with most values; if "
-            f"rows of one {first} are independent, ask for robust errors (se=, --se)"
+            f"errors are clustered by {first}, the absorbed column with the most values; if rows "
+            f"of one {first} are independent, ask for robust errors (se=, --se)"
         )
     group, several = roles.set_by[-1], len(roles.instrument) > 1
     never = "instruments never vary" if several else "instrument never varies"
@@ -173,10 +173,10 @@ def own_rows_left_in(table: BatchSource, roles: Roles) -> tuple[str, ...]:
             and _alike(rows, actions, outer, inner)
         ):
             return (
-                f"{group} instruments leave out only the row itself, but rows with the same {name} "
-                f"have the same {group} and like {' and '.join(actions)}, which stay in: name it "
-                f"as the episode (episode=, --episode {name}), with the outcome as the next state "
-                "(next_state=, --next-state) in the place of a reward",
+                f"the mean for {group} leaves out only the row itself, but rows with the same "
+                f"{name} have the same {group} and similar {' and '.join(actions)}, and these stay "
+                f"in the mean: name {name} as the episode (episode=, --episode {name}), and the "
+                "outcome as the next state (next_state=, --next-state) instead of a reward",
             )
     return ()
 

@@ -263,7 +263,7 @@ def _unreadable(error: BaseException) -> str:
         expected, cells, row = ragged.groups()
         return (
             f"has {cells} cells in the row {row.strip()[:80]!r}; expected {expected}, as in the "
-            "line of names: a cell that holds the separator needs quotes"
+            "header: a cell that contains the separator needs quotes"
         )
     return f"cannot be read as CSV: {first_line(error)}"
 
@@ -304,8 +304,8 @@ def _cause(file: Path) -> str:
     if most and not lines[0].count(own):
         at = next(i for i, line in enumerate(lines) if line.count(own) == most)
         return (
-            f"begins with {lines[0][:40]!r}, which is no row of names, and the names seem to stand "
-            f"in line {at + 1}; remove the lines before them"
+            f"begins with {lines[0][:40]!r}, which is not a header; the header seems to be line "
+            f"{at + 1}; remove the lines before it"
         )
     return _ragged_cause(file, [line.split(own) for line in lines])
 
@@ -320,8 +320,8 @@ def _ragged_cause(file: Path, lines: Sequence[Sequence[str]]) -> str:
     if at == 1 and most == width + 1 and not any(cells[-1] for cells in rows):
         sep = "" if _delimiter(file) == "," else "sep='\\t', "
         return (
-            "has a separator at the end of each row, but none at the end of the line of names; "
-            f"write it again as CSV, such as with pandas.read_csv({file.name!r}, {sep}"
+            "has a separator at the end of each row, but none at the end of the header; rewrite "
+            f"it as CSV, such as with pandas.read_csv({file.name!r}, {sep}"
             "index_col=False, dtype={ID: str}).to_csv(..., index=False), where ID is the column of "
             "episodes, whose zeros this keeps"
         )
