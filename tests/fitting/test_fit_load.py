@@ -101,6 +101,38 @@ def test_differenced_updated_and_summed_fits_come_back(log: ivvi.Log, tmp_path) 
         assert_same(fit, ivvi.load_fit(tmp_path / name))
 
 
+@pytest.mark.filterwarnings("ignore:Nickell bias")
+@pytest.mark.parametrize(
+    "how",
+    [{"difference": True}, {"absorb": "episode"}, {"controls": "place", "learner": "lasso"}],
+    ids=lambda how: next(iter(how)),
+)
+def test_a_fit_of_transformed_rows_answers_the_same_questions_once_it_is_loaded(
+    how: dict[str, str], tmp_path
+) -> None:
+    """Its moments come back with it, but cannot be added to those of another log."""
+    rng = np.random.default_rng(3)
+    episode, step = np.repeat(np.arange(60), 12), np.tile(np.arange(12), 60)
+    e, z = rng.normal(size=(2, 720))
+    place = np.repeat(rng.normal(size=60), 12)
+    a = z + e + rng.normal(size=720)
+    y = 0.5 * a + e + place
+    columns = {"episode": episode, "step": step, "a": a, "z0": z, "z1": z**2, "y": y}
+    roles = {"action": "a", "instrument": "z*", "next_state": "y"}
+    log = ivvi.read_logs(columns | {"place": place}, **roles)
+    fit = ivvi.fit(log, episodes=False, **how)
+    fit.save(tmp_path / "model")
+    loaded = ivvi.load_fit(tmp_path / "model")
+    assert_same(fit, loaded)
+    assert loaded.moments.absorbed == fit.moments.absorbed
+    sets = [ivvi.interval(one, se="unadjusted").to_json() for one in (fit, loaded)]
+    assert sets[0] == sets[1]
+    tested = [ivvi.diagnose(one, suspects=["z1"]).to_json() for one in (fit, loaded)]
+    assert tested[0] == tested[1]
+    with pytest.raises(InputError, match="has no moments to add others to"):
+        _ = loaded.shard
+
+
 @pytest.mark.filterwarnings("ignore:.*from the start again")
 def test_updating_a_fit_is_updating_its_folder(log: ivvi.Log, tmp_path) -> None:
     fit = ivvi.estimate(log, method="fuller:4", episodes=True)
@@ -112,7 +144,7 @@ def test_updating_a_fit_is_updating_its_folder(log: ivvi.Log, tmp_path) -> None:
 
 
 def test_a_loaded_fit_is_valued_as_the_one_in_memory(log: ivvi.Log, tmp_path) -> None:
-    """Differenced ones too, of which no moments are saved."""
+    """Differenced ones too, whose moments are those of the differences."""
     fit = ivvi.estimate(log, difference=True)
     fit.save(tmp_path / "model")
     settings = {

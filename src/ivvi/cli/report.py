@@ -57,7 +57,9 @@ def report(
 
 def _kind(folder: Path) -> str:
     """Tell what a folder holds by the file that only this kind has."""
-    if (folder / "model.json").is_file():
+    from ivvi.fitting.saved_fit import is_saved_fit
+
+    if is_saved_fit(folder):
         return "model"
     if (folder / "demo.json").is_file():
         return "demo"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -230,7 +230,7 @@ class Fit(TableResult):
         if verdict is None:
             return model
         doubts = self.doubts + self.plan_doubts
-        return dataclasses.replace(model, doubts=doubts, reward_doubts=self.reward_doubts)
+        return replace(model, doubts=doubts, reward_doubts=self.reward_doubts)
 
     @property
     def uses_instruments(self) -> bool:
@@ -263,10 +263,15 @@ class Fit(TableResult):
                 "a fit with controls partialled out has no moments to add others to; fit all rows "
                 "again"
             )
-        present = [f for f in self.files if not isinstance(f, Path) or f.exists()]
-        hashes = tuple(content_hash(f) if isinstance(f, Path) else f for f in present)
-        parts = (self.moments, self.counts, self.roles, hashes, self.label)
+        moments = replace(self.moments, groups=(), paths=None)  # which are not saved
+        parts = (moments, self.counts, self.roles, self.hashes, self.label)
         return Shard(*parts, kept_choice(self.method, self.settings, self.choice))
+
+    @property
+    def hashes(self) -> tuple[str, ...]:
+        """The hashes of the files that were read; missing files are skipped."""
+        present = [f for f in self.files if not isinstance(f, Path) or f.exists()]
+        return tuple(content_hash(f) if isinstance(f, Path) else f for f in present)
 
     def wald(self, restriction: Any, target: Any = 0.0) -> Statistic:
         """Test hypotheses about W, all together.
@@ -368,9 +373,9 @@ class Fit(TableResult):
                 columns = ", ".join(effects_of) or "none"
                 raise InputError(f"the fit has no effects of {column!r}; it has {columns}")
             W[:, constant] += effects_of[column][value]
-        estimate = dataclasses.replace(self.estimate, W=W)
+        estimate = replace(self.estimate, W=W)
         left = tuple(effects for effects in self.effects if effects.column not in units)
-        return dataclasses.replace(self, estimate=estimate, effects=left)
+        return replace(self, estimate=estimate, effects=left)
 
     def save(
         self,
@@ -393,7 +398,8 @@ class Fit(TableResult):
             raise InputError(f"{path} is not written: {trace.advice}")
         from ivvi.fitting.saved_fit import fit_parts
 
-        parts = fit_parts(self, moments=moments and self.has_moments, episodes=episodes)
+        keeps = moments and self.inference is not None and self.inference.moments is not None
+        parts = fit_parts(self, moments=keeps, episodes=episodes)
         return self.model.save(
             path, facts=self.to_json(), beside=parts, force=force, replaces=replaces
         )

@@ -29,7 +29,7 @@ TWICE = ("W", "noise_cov", "bread", "W_cov")
 def fit_parts(fit: Fit, *, moments: bool, episodes: bool) -> Saved:
     """Return what `load_fit` needs besides the dynamics, as JSON values and arrays."""
     packer = Packer(shared=(Design, Moments))
-    saved = dataclasses.replace(fit, files=fit.shard.files if moments else ())
+    saved = dataclasses.replace(fit, files=fit.hashes if moments else ())
     names = [name for name in field_types(Fit) if name not in SAVED_BESIDE]
     facts: dict[str, Any] = {name: packer.pack(getattr(saved, name)) for name in names}
     facts["inference"] = packer.pack(fit.inference)
@@ -38,6 +38,7 @@ def fit_parts(fit: Fit, *, moments: bool, episodes: bool) -> Saved:
     if moments:
         saved_moments = fit.moments if episodes else fit.moments.without_episodes()
         facts["moments"], sums = saved_moments.saved()
+        facts["moments_design"] = fit.moments.design.to_json()
         arrays |= nest("moments", sums)
     return {"fit": facts}, arrays
 
@@ -81,7 +82,9 @@ def _from_parts(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Fit:
     design = Design.from_json(facts["design"])
     moments = None
     if facts.get("moments") is not None:
-        moments = Moments.restore(design, facts["moments"], unnest("moments", arrays))
+        of_moments = Design.from_json(facts["moments_design"])
+        of_moments = design if of_moments == design else of_moments
+        moments = Moments.restore(of_moments, facts["moments"], unnest("moments", arrays))
     unpacker = Unpacker(unnest("fit", arrays), {Design: design, Moments: moments})
     fields = {n: t for n, t in field_types(Fit).items() if n not in SAVED_BESIDE}
     parts = {name: unpacker.unpack(kind, facts[name]) for name, kind in fields.items()}

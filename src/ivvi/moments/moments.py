@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ivvi._io.files import Saved, nest, unnest
 from ivvi._io.memory import check_memory
+from ivvi._io.serialization import Unpacker
 from ivvi.errors import LARGEST, FileError, InputError, LargeError
 from ivvi.features.design import Design, Floats
 from ivvi.logs import Batch, SharedPaths
@@ -250,7 +251,8 @@ class Moments:
             arrays |= nest("episodes", self.episodes.saved())
         for i, block in enumerate(self.others):
             arrays |= nest(f"others{i}", block.saved())
-        return {"n": self.n, "weight": self.weight}, arrays
+        absorbed = None if self.absorbed is None else asdict(self.absorbed)
+        return {"n": self.n, "weight": self.weight, "absorbed": absorbed}, arrays
 
     @classmethod
     def restore(
@@ -275,7 +277,10 @@ class Moments:
             if block.mean.shape[-1] != design.width:
                 raise FileError(f"not sound: its sums by group are not of {design.width} columns")
             _check_sums(design, block.weight, block.mean, block.scatter)
-        return cls(design, n, weight, mean, scatter, blocks, others=tuple(others))
+        absorbed = Unpacker({}).unpack(Absorbed | None, facts["absorbed"])
+        return cls(
+            *(design, n, weight, mean, scatter, blocks), absorbed=absorbed, others=tuple(others)
+        )
 
     def lost(self, clusters: Sequence[str] = ()) -> int:
         """Return the degrees of freedom that absorbed effects cost, given the `clusters`."""

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.range_warnings import action_doubts
-from ivvi.dynamics.saved_model import load_model
 from ivvi.errors import InputError, PlanningWarning, hint
+from ivvi.fitting.saved_fit import load_saved
 from ivvi.planning import MPC, SPEDE, Auto, Cautious, Planner, Problem, ValueIteration
 from ivvi.planning.auto import PlannerComparison
 from ivvi.planning.comparison import Comparison, Trials
@@ -152,7 +152,7 @@ def plan(  # noqa: PLR0913
 def _dynamics(source: Any) -> Dynamics:
     """Return the dynamics of what a user gives."""
     if isinstance(source, str | os.PathLike):
-        return load_model(source)
+        source, _ = load_saved(source)
     dynamics = getattr(source, "model", source)
     if isinstance(dynamics, Dynamics):
         return dynamics
