@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
@@ -12,8 +9,6 @@ from scipy import special
 from ivvi.errors import InputError
 
 Floats = NDArray[np.float64]
-HALVINGS = 200
-"""Halvings of an interval in the search for a quantile."""
 
 
 def check_level(level: float) -> None:
@@ -62,22 +57,3 @@ def two_sided(freedom: float | None = None, level: float = 0.95) -> float:
     """Return what |t| stays below with probability `level`: normal, or Student's t."""
     upper = (1 + level) / 2
     return float(special.ndtri(upper) if freedom is None else special.stdtrit(freedom, upper))
-
-
-def solve_decreasing(
-    function: Callable[[float], float], target: float, low: float = 0.0, high: float | None = None
-) -> float:
-    """Return where a decreasing function meets `target`, by halving down to rounding error.
-
-    Without `high` the bracket grows until it holds the solution.
-    """
-    if high is None:
-        high = low + 1.0
-        while function(high) > target and math.isfinite(high):
-            high = low + 2 * (high - low)
-    for _ in range(HALVINGS):
-        middle = (low + high) / 2
-        if not low < middle < high:
-            break
-        low, high = (middle, high) if function(middle) > target else (low, middle)
-    return high

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy import special
 
 from ivvi._io.result import Result
 from ivvi.errors import InputError, hint
@@ -66,10 +67,8 @@ class IntervalEstimate(Result):
             high, low = 2 * self.estimate - _quantile(self.draws, tails)
             return float(low), float(high)
         if kind == "bias-corrected":
-            from scipy.stats import norm
-
             below = (np.sum(self.draws < self.estimate) + 0.5) / (len(self.draws) + 1)
-            tails = norm.cdf(2 * norm.ppf(below) + norm.ppf(tails))
+            tails = special.ndtr(2 * special.ndtri(below) + special.ndtri(tails))
         low, high = _quantile(self.draws, tails)
         return float(low), float(high)
 

@@ -28,11 +28,11 @@ from ivvi.diagnostics.tails_and_quantiles import (
     check_level,
     chi2_tails,
     f_quantile,
-    solve_decreasing,
 )
 from ivvi.errors import DataError
 from ivvi.estimators.estimate import RANK_TOLERANCE, Floats
 from ivvi.weak_iv.partialled_effect import PartialledEffect
+from ivvi.weak_iv.root_and_minimum import find_root
 
 Intervals = tuple[tuple[float, float], ...]
 LINE: Intervals = ((-math.inf, math.inf),)
@@ -209,7 +209,7 @@ def conditional_likelihood_ratio(effect: PartialledEffect, level: float = 0.95) 
 
     pieces = LINE
     if p_value(l1) < 1 - level:
-        pieces = level_set(effect, solve_decreasing(p_value, 1 - level, l0, l1))
+        pieces = level_set(effect, find_root(lambda ar: p_value(ar) - (1 - level), l0, l1))
     return ConfidenceSet(effect.label, pieces, level, "clr", distribution=conditional_law(over))
 
 

@@ -39,13 +39,13 @@ from ivvi.weak_iv.effect_scores import EffectScores
 from ivvi.weak_iv.partialled_effect import PartialledEffect
 from ivvi.weak_iv.robust_anderson_rubin import (
     ANGLES,
-    descend,
     minimise_ar,
     robust_anderson_rubin,
     search,
     span,
     starting_points,
 )
+from ivvi.weak_iv.root_and_minimum import descend
 
 NUDGE = 1e-6
 """Step of numerical slopes, gamma being a point of the unit circle."""
