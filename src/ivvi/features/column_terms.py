@@ -75,7 +75,7 @@ def _blocks(terms: Sequence[FormulaTerm], roles: Roles, inputs: tuple[str, ...])
     positions = dict.fromkeys(at for term in terms for at in _positions(term, roles, names))
     alone = [at for at in positions if len(at) == 1]
     own = range(width, len(names)) if inputs else range(width)
-    if len(own) and {at[0] for at in alone} == set(own):
+    if {at[0] for at in alone} == set(own) and (own or not inputs):
         yield Power(1, "input" if inputs else "state")
         positions = dict.fromkeys(at for at in positions if at not in alone)
     of_state = tuple(at for at in positions if max(at) < width)

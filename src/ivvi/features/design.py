@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 
 from ivvi._io.result import Compact
 from ivvi.errors import InputError, nearest
-from ivvi.features.blocks import Block, Constant, Power
+from ivvi.features.blocks import Block, Constant, Cross, Interactions, Power
 from ivvi.features.column_terms import formula_features, is_tensor, tensor_features
 from ivvi.features.feature_map import FeatureMap, parse_features
+from ivvi.features.products import Monomials
 from ivvi.logs import Batch, Log, Roles
 
 Floats = NDArray[np.float64]
+PRODUCTS_OF_COLUMNS = (Constant, Power, Interactions, Cross, Monomials)
 NAMES = ("phi_names", "psi_names", "outputs", "psi_columns")
 
 
@@ -141,6 +143,16 @@ class Design(Compact):
         varying = [(block, argument) for block, argument, _ in self.pieces if block != Constant()]
         state, inputs = Power(1, "state"), Power(1, "input")
         return varying == [(state, "action"), (inputs, "action"), (inputs, "instrument")]
+
+    @cached_property
+    def of_columns(self) -> NDArray[np.bool_]:
+        """Which features of phi are products of columns, not pieces of curves or waves, (d_phi)."""
+        plain = np.zeros(len(self.phi_names), dtype=bool)
+        ends = [start for _, _, start in self.pieces[1:]] + [self.width]
+        for (block, argument, start), end in zip(self.pieces, ends, strict=True):
+            if argument == "action" and isinstance(block, PRODUCTS_OF_COLUMNS):
+                plain[start:end] = True
+        return plain
 
     @cached_property
     def linear_inputs(self) -> bool:

@@ -137,13 +137,15 @@ def with_effective_rows(
     G* = (sum_i g_i)^2 / sum_i g_i^2, g_i = (w_i L psi~_i)^2 being the part that a row has in the
     variance of a coefficient if all errors are alike (Carter, Schnepel and Steigerwald, 2017, with
     rows for clusters). Weights make rows uneven, and so does an instrument with a long tail. G* is
-    that of some of the log's first rows, whose share stands for that of all.
+    that of some of the log's first rows, whose share stands for that of all. Of a piece of a curve
+    only weights count: few rows carry it, and no effect stands on it alone.
+
+    Residuals of rows that decide a coefficient are too small: with errors that are alike, its
+    variance comes out as 1 - 1 / G* of what it is, which errors of the kind ``auto`` allow for.
     """
     covariance = estimate.covariance
     if head is None or errors.kind != "robust" or covariance is None:
         return estimate
-    if head.weight is None and not moments.design.is_raw:
-        return estimate  # few rows carry the weight of one piece of a curve, and no effect alone
     if errors.requested.debiased is not None or not estimate.influence.size:
         return estimate
     design, space = moments.design, whiten(moments, estimate.instruments)
@@ -154,10 +156,14 @@ def with_effective_rows(
     moved = ((V - space.shift) @ space.to_white) @ np.swapaxes(estimate.influence, -1, -2)
     part = (moved if head.weight is None else head.weight[:, None] * moved) ** 2
     even = np.sum(part, axis=-2) ** 2 / np.sum(part**2, axis=-2) * (moments.n / len(head))
+    if head.weight is None:
+        even = np.where(moments.design.of_columns, even, moments.n)
     effective = np.broadcast_to(even, estimate.W.shape)
     if float(np.nanmin(effective)) >= FEW_CLUSTERS:
         return estimate
     freedom = np.maximum(effective - 1, 1.0)
+    if errors.requested.kind == "auto":
+        covariance = covariance.scaled(effective / freedom)
     return replace(estimate, covariance=replace(covariance, effective=effective, freedom=freedom))
 
 

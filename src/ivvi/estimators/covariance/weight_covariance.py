@@ -104,6 +104,13 @@ class Covariance:
             joint = whole.reshape(d_y * d_phi, -1)
         return replace(self, blocks=self.blocks + blocks, joint=joint)
 
+    def scaled(self, factors: Floats) -> Covariance:
+        """Return the covariance with the variance of each weight times its factor, (d_y, d_phi)."""
+        root = np.sqrt(factors)
+        blocks = self.blocks * root[:, :, None] * root[:, None, :]
+        joint = None if self.joint is None else self.joint * np.outer(root.ravel(), root.ravel())
+        return replace(self, blocks=blocks, joint=joint)
+
     def to_json(self) -> dict[str, Any]:
         """Describe the choice, not the matrix, with JSON values."""
         return {
