@@ -1,4 +1,4 @@
-"""What may be done: a box, a finite set, or the product of both."""
+"""The set of allowed actions: a box, a finite set, or a product of the two."""
 
 from __future__ import annotations
 

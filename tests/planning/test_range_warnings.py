@@ -183,7 +183,7 @@ def test_whole_doses_of_the_log_are_not_taken_for_amounts_without_a_word(values,
     fit = ivvi.estimate(ivvi.read_logs(columns, **ROLES))
     with pytest.warns(PlanningWarning, match=f"a is only ever {low}, .*{remedy}"):
         policy = ivvi.plan(fit, "quadratic:weight=1", values, horizon=3)
-    assert "First mind the actions: a is only ever" in " ".join(policy.brief.text.split())
+    assert "First check the actions: a is only ever" in " ".join(policy.brief.text.split())
     with warnings.catch_warnings():
         warnings.simplefilter("error", PlanningWarning)
         ivvi.plan(fit, "quadratic:weight=1", [[v] for v in range(low, high + 1)], horizon=3)

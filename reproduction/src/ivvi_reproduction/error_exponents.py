@@ -1,8 +1,8 @@
 """How the error of the theorem's steps depends on mu_iv, mu_b and d_x, beside its exponents.
 
 Run it with ``python -m ivvi_reproduction.error_exponents``. Theorem 4.1 (i) bounds
-E |W_T - W*|^2 by a constant times mu_iv^-4 mu_b^-2.5 d_x sigma^2 / T. One new row a
-step, everything uniform:
+E |W_T - W*|^2 by a constant times mu_iv^-4 mu_b^-2.5 d_x sigma^2 / T. Each step takes one new row,
+and everything is uniform:
 
     y = 0.5 x - 0.5 a + e    a = rho z + e + v    phi = [1, x, a]    psi = [1, x, scale z]
 

@@ -5,8 +5,8 @@ step moves action and outcome, and z moves the action alone. A panel is
 
     x' = 0.6 x - 0.4 a + u + noise
 
-with one thing changed, 100 episodes of 10 steps; a cross-section of 1,000 rows has y in the place
-of x'. Worlds whose linear features are right should raise a doubt in about one of 1,000 logs.
+with one thing changed, 100 episodes of 10 steps; a cross-section of 1,000 rows has y in place of
+x'. Worlds whose linear features are right should raise a doubt in about one of 1,000 logs.
 """
 
 from __future__ import annotations

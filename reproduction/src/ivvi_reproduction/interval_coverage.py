@@ -1,13 +1,14 @@
-"""How often the interval that a fit recommends holds the true effect, on logs of many kinds.
+"""How often the interval that a fit recommends contains the true effect, on logs of many kinds.
 
 Run it with ``python -m ivvi_reproduction.interval_coverage``. Every log is fitted with the
-defaults; counted is the interval that the summary recommends for the action's effect (Wald's,
-or the one that a weak instrument cannot spoil), and beside it Wald's. The designs: weekly
-instruments that 40 stores share, also where they and the shocks last from week to week, and
-where the stores differ by constants; those that only the stores of a region share; a policy that
-states adopt one after another, and regional shifts, in logs of people that name neither states nor
-regions; 15 to 80 clusters of equal and of Pareto sizes; strong endogeneity with heteroskedastic
-errors; 30 instruments, weak and less weak; errors of heavy tails; weights of heavy tails.
+defaults. The study counts how often the true effect is in the interval that the summary recommends
+(Wald's, or the one that is valid with a weak instrument), and how often it is in Wald's. The
+designs: weekly instruments that 40 stores share, also where they and the shocks last from week to
+week, and where the stores differ by constants; those that only the stores of a region share; a
+policy that states adopt one after another, and regional shifts, in logs of people that name neither
+states nor regions; 15 to 80 clusters of equal and of Pareto sizes; strong endogeneity with
+heteroskedastic errors; 30 instruments, weak and less weak; errors of heavy tails; weights of heavy
+tails.
 """
 
 from __future__ import annotations

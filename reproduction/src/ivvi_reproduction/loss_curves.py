@@ -2,7 +2,7 @@
 
 Run it with ``python -m ivvi_reproduction.loss_curves [linear | nonlinear] [--plot FILE]``. Each
 iteration takes one episode as its mini-batch, and one primal and one dual step, as Algorithm 1 is
-printed (its authors ran many dual steps a batch; `ivvi reproduce` does that). The loss is
+printed (its authors ran many dual steps per batch; `ivvi reproduce` does that). The loss is
 |W_t - W*| in the linear setting and |W_t - W_sad| in the nonlinear one (Frobenius norms), as in the
 paper, with the paper's steps and with one constant step for all cells.
 """

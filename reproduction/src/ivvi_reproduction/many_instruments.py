@@ -2,9 +2,9 @@
 
 Run it with ``python -m ivvi_reproduction.many_instruments``. K instruments of equal strength move
 an action whose first stage has about the F given; half of the action's noise is the confounder's.
-Each log is fitted by two-stage least squares and by UJIVE with robust errors. Printed are how often
-the verdict of the first recommends UJIVE, the median bias of both in units of least squares' bias,
-and the coverage of their 95% intervals.
+Each log is fitted by two-stage least squares and by UJIVE with robust errors. The study prints how
+often the verdict of the first recommends UJIVE, the median bias of both in units of least squares'
+bias, and the coverage of their 95% intervals.
 """
 
 from __future__ import annotations

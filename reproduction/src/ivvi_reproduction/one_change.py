@@ -3,8 +3,8 @@
 Run it with ``python -m ivvi_reproduction.one_change [linear | nonlinear | movielens]``. The first
 line of a block is our best estimate and planner, evaluated as the text says, with least squares on
 the log of setting I as the baseline. Every further line keeps the changes above it and makes one
-more; the last is what the paper prints. Regret is to planning with the truth by the same planner in
-the same noise, a mean over logs.
+more; the last is what the paper prints. Regret is measured against planning with the truth, by the
+same planner under the same noise, and averaged over logs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How often 95% intervals hold the slopes of a panel with fixed effects.
+"""How often 95% intervals contain the slopes of a panel with fixed effects.
 
 Run it with ``python -m ivvi_reproduction.panel_coverage``. Units differ by alpha, which is in
 states, actions and outcomes; a confounder of one step moves the action and the outcome.

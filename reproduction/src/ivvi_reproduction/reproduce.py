@@ -1,7 +1,7 @@
 """The paper, reproduced: run the jobs that are left, and read what all of them say.
 
-`reproduce` computes records that are not there yet, `read_results` turns the records of a
-folder into the paper's tables and figures with ours beside.
+`reproduce` computes the missing records. `read_results` turns the records of a folder into the
+paper's tables and figures, with our results next to them.
 """
 
 from __future__ import annotations

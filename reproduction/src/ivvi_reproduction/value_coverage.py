@@ -1,4 +1,4 @@
-"""How often intervals for the value of a policy hold the truth.
+"""How often intervals for the value of a policy contain the truth.
 
 Run it with ``python -m ivvi_reproduction.value_coverage``. In each design many logs are
 simulated; each is fitted, a policy is planned with the estimate, and its value and its gain

@@ -1,4 +1,4 @@
-"""How often intervals hold the truth when the instrument is weak.
+"""How often intervals contain the truth when the instrument is weak.
 
 Run it with ``python -m ivvi_reproduction.weak_instrument_coverage``. In each design many logs are
 drawn and each interval is asked whether it holds the true effect of the action, -0.5:

@@ -1,4 +1,4 @@
-"""How often intervals for the value of a plan hold the truth, in models that are not Gaussian.
+"""How often intervals for the value of a plan contain the truth, in models that are not Gaussian.
 
 Run it with ``python -m ivvi_reproduction.world_coverage``. A machine whose wear is a category, a
 category with a temperature that follows it, and patients who may die, each with one binary

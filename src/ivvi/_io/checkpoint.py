@@ -1,8 +1,8 @@
 """The state of a long computation in one file, for a run that may be killed at any moment.
 
-A computation offers its state after each piece of work; the checkpoint writes it if the
-last write was long enough ago, first under a temporary name, so that at every moment a
-whole checkpoint is on the disk, or none. A run that is started again reads it and continues.
+After each piece of work, a computation offers its state; the checkpoint writes it if the last write
+was long enough ago. It writes to a temporary name first, so the disk always holds a complete
+checkpoint or none. A restarted run reads it and continues.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A cache of compiled programs on disk: later commands need not compile them again.
 
-JAX can keep the programs that XLA compiles, but writes them in place and, by itself, without end.
-Here every process has a folder of its own with hard links to all that is known; what it compiles
-is moved to the others when it ends, each file at once and only if it is whole. Processes that run
-side by side never see a half-written program, and a failure costs nothing but time.
+JAX can cache the programs that XLA compiles, but it writes them in place and, by default, without a
+size limit. Here every process gets its own folder, with hard links to all cached programs. When it
+ends, the programs that it compiled are moved to the cache, each file in one step and only if it is
+complete. So parallel processes never see a half-written program, and a failure costs only time.
 
 Programs run on one kind of processor and version of XLA: each has its own folder. A program is
 code that later commands run, so the folder is for its owner alone.

@@ -1,8 +1,8 @@
 """Frozen dataclasses to JSON values and arrays, and back by their type hints.
 
-`pack` turns a value into JSON with every array put aside by name; `unpack` rebuilds it for the
-type that the reader expects. No class is ever looked up by a name in a file, so a file can only
-fill in what this program asks for.
+`pack` turns a value into JSON and stores each array separately under a name; `unpack` rebuilds the
+type that the reader expects. Classes are never looked up by a name from the file, so a file can
+only fill in what this program expects.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """End at once on a signal: one line on stderr, temporary files removed, exit code 130 or 143.
 
 An exception from a signal handler waits for compiled code to return, can be swallowed by a callback
-and can interrupt C++ code halfway. Python's wake-up pipe is written when the signal comes,
-whatever runs; a thread reads it, removes what is temporary and ends the process. Final names are
-never half-written (`ivvi._io.files`), so that nothing else has to be undone.
+and can interrupt C++ code halfway. But Python writes to its wake-up pipe as soon as a signal
+arrives, no matter what is running. A thread reads the pipe, removes temporary files and ends the
+process. Final names are never half-written (`ivvi._io.files`), so nothing else needs to be undone.
 """
 
 from __future__ import annotations

@@ -29,9 +29,7 @@ def act(  # noqa: PLR0913
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="File for the table of states with the actions beside it, .parquet or .csv."
-        ),
+        typer.Option(help="File for the table of states and their actions, .parquet or .csv."),
     ] = None,
     model: Annotated[
         Path | None,

@@ -1,8 +1,8 @@
 """Options that several commands share, one by one and in groups.
 
-An argument of a verb may be a group: a dataclass whose fields are options. Typer knows only single
-options; `as_command` passes it the fields of a group, and hands the verb the group again. It also
-adds ``--verbose``.
+An argument of a verb may be a group: a dataclass whose fields are options. Typer supports only
+single options. So `as_command` gives it the fields of each group as options, and passes the group
+itself to the verb. It also adds ``--verbose``.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ def sensitivity(  # noqa: PLR0913
     violations: Annotated[
         str,
         typer.Option(
-            help="Direct effects: worst, of an instrument (z0), on one output (z0:x1), with a sign "
-            "(+z0:x1)."
+            help="Direct effects to try: worst, or those of an instrument (z0), on one output "
+            "(z0:x1), of one sign (+z0:x1)."
         ),
     ] = "worst",
     state: Annotated[

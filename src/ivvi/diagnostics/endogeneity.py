@@ -1,7 +1,7 @@
 """Is there confounding at all? If not, least squares suffices and is more precise.
 
-The first stages' residuals hold what the instruments do not explain of the actions. If they predict
-the outputs beyond phi, the actions are confounded.
+The residuals of the first stages are the part of the actions that the instruments do not explain.
+If they help to predict the outputs, given phi, the actions are confounded.
 """
 
 from __future__ import annotations

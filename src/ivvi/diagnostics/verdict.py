@@ -50,11 +50,11 @@ class Verdict(Compact):
     """``strong``, ``doubtful``, ``weak``, ``contradictory`` or ``not identified``, and why.
 
     `word` is empty where there is nothing to judge by, and the rule says why: nothing is
-    endogenous, or an action is an exact function of the instruments. `recommended` is the
-    interval of an action's effect to report, ``wald``, ``wild`` (in its place where the wild
-    bootstrap was asked for), ``robust`` or, where Wald's cannot be trusted and there is no other,
-    ``none``. `method` is the estimator to prefer where the first stage is spread over many weak
-    instruments: ``ujive``, or ``ijive`` after effects were absorbed.
+    endogenous, or an action is an exact function of the instruments. `recommended` is the interval
+    of an action's effect to report: ``wald``, ``wild`` (instead, if the wild bootstrap was
+    requested), ``robust``, or ``none`` if Wald's cannot be trusted and there is no other. `method`
+    is the estimator to prefer where the first stage is spread over many weak instruments:
+    ``ujive``, or ``ijive`` after effects were absorbed.
     """
 
     word: str

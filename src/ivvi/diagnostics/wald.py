@@ -1,8 +1,8 @@
 """Hypotheses about W in words, and Wald's test of them.
 
 A hypothesis is ``OUTPUT: COMBINATION = COMBINATION``, such as ``next_x0: a0 - 2 a1 = 0.5``;
-without an output it is about each of them, and a state's name stands for its next value. Signs
-stand between spaces, and the constant's coefficient is ``const``.
+without an output it is about each of them, and a state's name stands for its next value. Put spaces
+around signs; ``const`` is the coefficient of the constant.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class Dynamics(TableResult):
         What the fit said of its instruments; None where it said nothing.
     carried
         Columns of the state that are not predicted, each with the column of state or action whose
-        value it takes on next; nothing stands for a draw from the log's rows.
+        value it takes next; an empty name means a draw from the log's rows.
     ends
         Names of the kinds of end whose chances are the outputs after the next state.
     coded

@@ -1,7 +1,7 @@
 """The fields of a model as JSON values and arrays, and back.
 
-A folder holds them (`ivvi.dynamics.saved_model`), and so does that of a policy, which takes its
-model along.
+They are saved in the model's folder (`ivvi.dynamics.saved_model`), and in the folder of a policy,
+which includes its model.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """How a model extrapolates: linear features hold everywhere, others only where the log has states.
 
-No data show what a spline or a cube does beyond that range. There the mean is that of the nearest
-state within (`reach`), and a learned reward fades (`fade`), so that a plan gains nothing there.
+The data do not show what a spline or a cube does beyond that range. There the model uses the mean
+of the nearest state in range (`reach`), and a learned reward fades (`fade`), so a plan gains
+nothing there.
 """
 
 from __future__ import annotations

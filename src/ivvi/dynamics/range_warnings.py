@@ -1,4 +1,4 @@
-"""Where a model is used beyond what the log shows: rewards, states and actions, in sentences.
+"""Warnings where a model is used beyond what the log shows: its rewards, states and actions.
 
 Whatever the features, no data support a model outside the range of the log's own rows. Ranges are
 those of the sample of rows that the model keeps (`Dynamics.states`, `acted`,

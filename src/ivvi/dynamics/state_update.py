@@ -1,4 +1,4 @@
-"""How the outputs of a step make up the next state: predicted, carried along, drawn anew, or ended.
+"""How outputs give the next state: columns are predicted, carried over or redrawn; episodes end.
 
 The outputs are y = W phi(x, a): the next values of the predicted columns, which stand first in the
 state, and the chance of each kind of end, p in all. In the log the next state of a row that ends

@@ -1,8 +1,8 @@
 """Candidate structures of phi, from small to large: bent states and what varies with them.
 
 A structure is a list of products (`features.products.Term`) that are added to the linear terms,
-with as many bends of a column as there is room for. Its psi has the same products with the
-instruments in the actions' places, and bent instruments always: the first stage is learned, not
+with as many bends of a column as there is room for. Its psi has the same products with instruments
+in place of actions. It always has bent instruments too, because the first stage is learned and not
 assumed to be linear.
 """
 

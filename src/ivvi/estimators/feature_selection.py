@@ -1,8 +1,9 @@
 """Choose the structure of the features by cross-validation over whole episodes.
 
-A structure is compared with the linear model h0 by what it explains of that model's errors, of
-which only the part that states and instruments predict is free of the confounder. On the fold
-that was left out, with r0 = y - h0(x, a) and delta(x, z) = E[h - h0 | x, z], its loss is
+A structure is judged by how much of the errors of the linear model h0 it explains. Only the part of
+these errors that states and instruments predict counts, because only that part is free of the
+confounder. On the fold that was left out, with r0 = y - h0(x, a) and
+delta(x, z) = E[h - h0 | x, z], its loss is
 
     mean of (r0 - delta)^2 - r0^2,
 

@@ -1,7 +1,7 @@
 """The estimators by name, and how their settings are saved and restored.
 
-`ivvi.option_values` has the words that are offered, and other names for some. What sets a method
-apart (`needs_rows`, `has_robust_intervals`, `one_solution`) is written on its class.
+`ivvi.option_values` lists the accepted words and their synonyms. The properties of a method
+(`needs_rows`, `has_robust_intervals`, `one_solution`) are attributes of its class.
 
 | word | class |
 |---|---|

@@ -7,9 +7,9 @@ delta(x, z) = E[h - h0 | x, z], that is
 
     mean of (r0 - delta)^2 - r0^2,
 
-features of the state as they are, those of the actions as the first stage of the other folds
-predicts them. From small to large, a candidate must be better than the best before it by more
-than chance: by Student's 97.5% quantile in standard errors over the folds.
+with state features as they are, and action features as predicted by the first stage of the other
+folds. From small to large, a candidate must be better than the best before it by more than chance:
+by Student's 97.5% quantile in standard errors over the folds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How firmly a log recommends an action: the plans of other models that it allows."""
+"""How firmly a log recommends an action: whether plans in other models that it allows agree."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class RolloutDesign(Compact):
     seed
         Of the noise.
     late
-        Whether they are not those of first rows, which lack the lags.
+        Whether the starts are later rows, because first rows have no lags.
     """
 
     starts: np.ndarray

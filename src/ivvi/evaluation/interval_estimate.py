@@ -50,10 +50,10 @@ class IntervalEstimate(Result):
     def interval_of(self, kind: str) -> tuple[float, float]:
         """Return an interval: ``split``, ``percentile``, ``basic`` or ``bias-corrected``.
 
-        ``split`` cuts off the same share 1 - level, the furthest out, of the draws below the
-        estimate and of those above it. As many draws are inside as in a percentile interval,
-        which it is where the estimate is the median, and the estimate is always inside, however
-        the value bends in W. ``percentile``: quantiles of the draws. ``basic``: those of
+        ``split`` cuts off the outermost share 1 - level of the draws below the estimate, and the
+        same share of those above it. It contains as many draws as a percentile interval, and is the
+        same interval if the estimate is the median. It always contains the estimate, however
+        nonlinear the value is in W. ``percentile``: quantiles of the draws. ``basic``: those of
         2 estimate - draws. ``bias-corrected``: quantiles moved by the share of draws below the
         estimate (Efron's BC).
         """

@@ -31,9 +31,9 @@ SAME_LENGTH = 0.02
 class Gap(Result):
     """Why the return that a log shows for its own policy differs from its estimated value.
 
-    Least-squares dynamics keep what actions and noise share, so that the fitted behaviour
-    policy should earn there what the log shows. What is missing is misfit: of that policy's
-    regression, or of the features. The rest of the gap is the confounder's help.
+    Least-squares dynamics keep the correlation between actions and noise, so the fitted behaviour
+    policy should earn in them what the log shows. The part that is missing is misfit, of that
+    policy's regression or of the features. The rest of the gap is the confounder's help.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What else to know about a value, in sentences."""
+"""Notes on a value: how its intervals were made, and what they assume."""
 
 from __future__ import annotations
 

@@ -103,10 +103,10 @@ def value(  # noqa: PLR0913
         First states, (m, d_x), to value the policy from just these; by default those of the
         log's episodes, as a sample of what may come.
     log
-        The log, to read from it what it shows of its own policy where moments do not say.
+        The log, from which the return of its own policy is read if the moments do not give it.
     cluster
-        Up to three columns by which the errors of W are clustered, in place of the fit's own;
-        others than those take the `log`.
+        Up to three columns to cluster the errors of W by, instead of the fit's own. Columns other
+        than the fit's need the `log`.
     seed, progress
         Seed of everything random; called with the number of models just done.
 

@@ -3,8 +3,8 @@
 B-splines are continued linearly outside their grid. Those on knots at quantiles are rotated so that
 they are orthonormal where the column has its values and their roughness, the integral of f''^2,
 adds up over them (Demmler and Reinsch, 1975). The n-th bend then has about n + 1 turns and a
-roughness of order n^4: few of them hold what is smooth, and a penalty by roughness is diagonal. All
-follows from the knots, which alone are saved.
+roughness of order n^4: a few of them represent a smooth curve, and a roughness penalty is diagonal.
+Everything follows from the knots, so only these are saved.
 """
 
 from __future__ import annotations

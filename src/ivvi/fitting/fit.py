@@ -70,7 +70,7 @@ class Fit(TableResult):
     sample
         A few of the log's rows: planners plan on them, values start there, reports draw them.
     command
-        What was typed to make the fit, when that was a command.
+        The command line that made the fit, if one did.
     differenced
         Whether it comes from differences between steps; `moments` and `diagnostics` are then
         those of the differences.
@@ -92,7 +92,7 @@ class Fit(TableResult):
     choice
         How the features were chosen, if the data chose them.
     partialled
-        Controls that were taken out of all columns, if any: the fit is then of what they left.
+        Controls that were partialled out of all columns, if any; the fit then uses the residuals.
     """
 
     estimate: Estimate
@@ -180,7 +180,7 @@ class Fit(TableResult):
 
     @property
     def errors(self) -> Resolved:
-        """What the standard errors asked for came to."""
+        """The standard errors in use: what the requested kind became for this log."""
         return self._inferred.errors
 
     @property
@@ -355,8 +355,8 @@ class Fit(TableResult):
     def of_unit(self, **units: Any) -> Fit:
         """Return the fit for one value of absorbed columns: its effects are in the constant.
 
-        Plan with its `model`, or give it to `value`, for that unit; without it they are for the
-        average one. After controls that never change were taken out, episodes are such units.
+        Plan with its `model`, or pass it to `value`, for that unit; the original fit is for the
+        average unit. If controls that never change were partialled out, episodes are such units.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""What the first rows of a log say against a fit: its data, its features, its clusters."""
+"""Warnings about a fit from the first rows of its log: its data, its features, its clusters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pass over a Parquet log by the workers of a Dask cluster, local or already there.
+"""A pass over a Parquet log by the workers of a Dask cluster, local or already running.
 
 The log is cut between row groups. Each task walks over one piece and returns the result for its
 batches, with its first and last row; where a next state is in the next piece, these two rows are

@@ -1,4 +1,4 @@
-"""What is said of ids: two ways to write one name, words for no name, one name in two files."""
+"""Checks of ids: one id spelled in two ways, words that mean no id, the same id in two files."""
 
 from __future__ import annotations
 

@@ -67,17 +67,17 @@ def read_logs(  # noqa: PLR0913
         a Minari data set (``minari:NAME`` or the data set itself).
     state, action, instrument, next_state
         Columns by name, glob (``x*``) or range (``x0:x4``); ``price:Price paid`` gives a column a
-        new name. Of state, action and instrument, those left out are the columns x0.., a0.. and
-        z0.. that have no other role; with the state, the next state is next_x0.. if they are
-        there. ``state=()`` says that there is none. An instrument ``loo:doctor`` is the mean of
-        each action over the other episodes of the same doctor. Text, dictionary and boolean
+        new name. If state, action or instrument is left out, it is the columns x0.., a0.. or z0..
+        that have no other role. If state is left out, the next state is next_x0.. if those columns
+        exist. ``state=()`` means that there is no state. An instrument ``loo:doctor`` is the mean
+        of each action over the other episodes of the same doctor. Text, dictionary and boolean
         columns are categories (`ivvi.logs.columns.category_encoding`). States that never change
         within an episode are taken as context.
     episode
         The column that tells episodes apart, or several: each combination of their values is
         an episode. By default ``episode``, if there is such a column.
     formula
-        In the place of state, action, instrument and next state: a formula such as
+        Replaces state, action, instrument and next state: a formula such as
         ``next_x ~ x + C(ward) + x:age | id | dose ~ doctor`` (`ivvi.logs.columns.formula`). Verbs
         then take features and absorbed effects from it.
     where

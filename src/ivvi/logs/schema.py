@@ -59,16 +59,18 @@ class Schema:
     lags
         How many earlier rows' states and actions are part of the state.
     lag_padding
-        The first rows of an episode, which have no earlier ones: ``drop`` leaves them out,
-        ``first`` takes its first state for the earlier ones, and no action (0, the first level).
+        What happens to the first rows of an episode, which have no earlier rows: ``drop`` leaves
+        them out; ``first`` assumes that the first state came before too, with no action (0, the
+        first level).
     every
-        Time between consecutive steps, such as ``7d``; others are gaps.
+        Time between consecutive steps, such as ``7d``; any other spacing is a gap.
     date_format
         How dates in the step column are written, such as ``%d.%m.%Y``, where it is not
         ``2024-03-01``; several formats are separated by semicolons.
     seen
-        When the states of a row were seen: ``before`` its action, or ``after`` it. After it, the
-        state that an action met is that of the row before, and the row's own is what followed.
+        When the states of a row were seen: ``before`` its action, or ``after`` it. With ``after``,
+        the state before an action is that of the previous row, and the row's own state is what
+        followed.
     missing
         Values that stand for missing ones, such as ``-9`` or ``-9,999``, in all columns but
         those of episode and step.
@@ -141,12 +143,12 @@ class Roles:
     outputs: each is named with the column of state or action whose value it takes on at the next
     step (itself, for a fact that stays; nothing, for one that is drawn anew). `terminal` are the
     columns of 0 and 1, one of which is 1 where the episode ended after the row, and `ends` the
-    names of these kinds of end. `categories` are the columns of which indicators were
-    made, and `asked` the words from which all of it can be made again for another log. `groups`
-    are the columns over whose values leave-one-out instruments were taken. `formula` is the one
-    by which the log was opened, if it was. `dates` is the column of which steps were made, where
-    rows of several episodes have the same one. `set_by` are the columns to cluster by where no
-    instrument varies within the last of them (`ivvi.logs.instruments.assignment_level`).
+    names of these kinds of end. `categories` are the columns that were turned into indicators, and
+    `asked` the words from which all of this can be repeated for another log. `groups` are the
+    columns whose values define leave-one-out instruments. `formula` is the formula that opened the
+    log, if any. `dates` is the date column that became the steps, if several episodes share dates.
+    `set_by` are the columns to cluster by if no instrument varies within the last of them
+    (`ivvi.logs.instruments.assignment_level`).
     """
 
     state: tuple[str, ...]

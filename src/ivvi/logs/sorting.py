@@ -1,8 +1,8 @@
 """Bringing rows into the order (episode, step), in memory or on disk.
 
-A log in order streams. One that is not is sorted: in memory with Arrow if it is already there,
-otherwise by DuckDB, which spills to disk, into a temporary Parquet file that lives as long as the
-sorted table does.
+A log that is in order is streamed. Any other log is sorted. A log in memory is sorted there with
+Arrow; otherwise DuckDB, which spills to disk, sorts it into a temporary Parquet file that lives as
+long as the sorted table does.
 """
 
 from __future__ import annotations

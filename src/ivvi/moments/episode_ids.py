@@ -1,7 +1,7 @@
-"""Which episodes sums are of: ids as hashes, and the steps from which to which they go.
+"""Which episodes a set of sums covers: their ids as hashes, and their first and last steps.
 
-The rows of one episode may come in several deliveries. Its sums are then those of one cluster, and
-two logs must say so without their rows.
+The rows of one episode may arrive in several deliveries. Their sums then belong to one cluster, and
+this must be recognised without the rows.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 Which planner is best depends on the problem: a grid in up to four dimensions, a table of
 few states, a quadratic program where the model is linear, a search where the set is finite, values
-fitted where a plan leads. All that fit are tried. Each is run in the model from the log's first
-states, and so are rivals that need no plan: doing nothing, what was usual, one action always. All
-face the same noise. The best is kept; among those that cannot be distinguished, the one with the
-most exact method.
+fitted where a plan leads. All suitable methods are tried. Each plan is run in the model from the
+log's first states, and so are rivals that need no plan: doing nothing, the usual action, one
+constant action. All face the same noise. The best is kept; among those that cannot be
+distinguished, the one with the most exact method.
 """
 
 from __future__ import annotations

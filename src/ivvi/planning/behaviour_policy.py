@@ -6,9 +6,9 @@ with f the features of psi that look at the state alone. In the log eta is corre
 hidden confounder that also moves the next state, which makes the actions look better than they are.
 Here zeta and eta are drawn at random from rows of the log: the same behaviour, without the
 confounder. Discrete actions are drawn with the mean that they have in a state, and otherwise as in
-the the log: where they depend on each other, one of the log's combinations. The usual action is
-E[a | x], of a category the most probable level.
-`Support` is the region where the log has rows.
+the log: if they depend on each other, one of the log's combinations is drawn. The usual action is
+E[a | x]; for a category it is the most probable level. `Support` is the region where the log has
+rows.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ WIDE = 10.0
 
 @dataclass(frozen=True)
 class Cautious:
-    """A planner whose plan is followed as far as its gain over a fallback is sure.
+    """A planner that follows its plan only as far as the gain over a fallback is certain.
 
     Parameters
     ----------

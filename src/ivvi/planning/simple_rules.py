@@ -1,9 +1,9 @@
 """Rules that need no plan: a constant action, the log's usual action, or the user's own policy.
 
-They are the rivals of a plan, and what a cautious plan falls back on where it is not sure. Which
-fallback is best is not known beforehand: what was usual may be the worst of all once nobody acts on
-the hidden confounder. The default is the one whose value, in models that the log allows, has the
-best lower bound.
+They are the rivals of a plan, and what a cautious plan falls back on where it is not sure. It is
+not known beforehand which fallback is best: the usual action may be the worst of all once nobody
+acts on the hidden confounder. The default is the one whose value, in models that the log allows,
+has the best lower bound.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Policies: what `plan` returns, and how one is saved, loaded, told and served."""
+"""Policies: what `plan` returns, and how a policy is saved, loaded, described and served."""

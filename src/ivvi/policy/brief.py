@@ -28,7 +28,7 @@ def plan_brief(problem: Problem, compared: Comparison | None) -> Brief:
     word = "" if verdict is None else verdict.word
     outside = () if compared is None else compared.outside
     choices = problem.choice_doubts
-    advice = f"First mind the actions: {choices[0]}." if choices else VALUE
+    advice = f"First check the actions: {choices[0]}." if choices else VALUE
     advice = OUTSIDE.format(as_sentence(outside[0])) if outside else advice
     if doubts := (*problem.fit_doubts, *problem.effect_doubts):
         advice = f"Do not act on it yet. {as_sentence(doubts[0])}"

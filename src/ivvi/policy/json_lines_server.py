@@ -4,8 +4,8 @@ A line is an object with ``state``, values in the order of the log's columns or 
 with ``states``, a list of them; ``step`` is the step of the episode (0 unless given), ``id`` comes
 back as it is. The answer has ``action`` or ``actions``, and where the log's actions are categories
 also ``decision`` or ``decisions``, by column and level; ``warnings`` where state or action is
-outside the log. What cannot be answered has ``error``, one sentence. States are padded to a few
-sizes, whose programs are compiled once.
+outside the log. A line that cannot be answered gets ``error``, one sentence. States are padded to a
+few sizes, whose programs are compiled once.
 """
 
 from __future__ import annotations

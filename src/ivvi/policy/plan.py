@@ -107,10 +107,11 @@ def plan(  # noqa: PLR0913
         `terminal` column or `terminal` tells the ends; ``{"died": -1, "discharged": 1}`` pays
         each kind of end that the log names.
     instrument
-        Value of each instrument, by name, for a reward that asks for it; by default the reward
-        is its expectation over the log's.
+        Value of each instrument, by name, for a reward that uses it; by default the reward is
+        averaged over the log's instruments.
     compare
-        Whether a plan whose method is forced also meets rivals that need no plan, in the model.
+        Whether a plan with a forced method is also compared, in the model, with rivals that need no
+        plan.
     seed
         Seed of planners that draw at random, and of the episodes in which plans are compared.
     progress

@@ -57,9 +57,9 @@ class Policy(TableResult):
     def __call__(self, x: Any, step: int = 0) -> Any:
         """Return actions (n, d_a) for states (n, d_x), or (d_a,) for one state (d_x,).
 
-        For a table with the columns of the log, a mapping or a data frame, the actions are
-        columns by name, categories by the names of their levels. A `PlanningWarning` tells of
-        states far outside the log's, and of actions outside.
+        For a table with the columns of the log (a mapping or a data frame), the actions are
+        returned as named columns, categories by the names of their levels. A `PlanningWarning` is
+        issued for states far outside those of the log, and for actions outside.
         """
         if (columns := as_columns(x)) is not None:
             model = self.problem.model

@@ -118,8 +118,9 @@ def varying_section(fit: FitView) -> Section | None:
                 "s.e.",
             ),
             tuple(row for one in drawn for row in _rows(one)),
-            "Share of the log's states with a positive effect. Its ends are the states whose band "
-            "for all of them together lies above zero, and those whose band does not lie below it.",
+            "Share of the log's states with a positive effect. The low end counts the states whose "
+            "band for all states together lies above zero; the high end counts all states except "
+            "those whose band lies below zero.",
             fit.command,
         )
     )
@@ -171,8 +172,8 @@ def _coefficient_table(fit: FitView) -> PageTable:
             rows.append(row)
     names: tuple[str, ...] = ("output", "feature", "estimate", "std.err.", "low", "high", "robust")
     caption = (
-        f"{len(rows):,} coefficients. Low and high are Wald's 95% interval; robust is the one of "
-        "an action's effect that holds however weak the instrument."
+        f"{len(rows):,} coefficients. Low and high are Wald's 95% interval; robust is the "
+        "interval of an action's effect that is valid however weak the instrument is."
     )
     if bootstrapped:
         names = (*names, "wild bootstrap")

@@ -1,4 +1,4 @@
-"""`report`: a fit as one page; the log, the instrument, the effects, what is left and assumed."""
+"""`report`: a fit as one page: the log, the instrument, effects, residuals and assumptions."""
 
 from __future__ import annotations
 

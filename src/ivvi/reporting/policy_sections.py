@@ -78,7 +78,7 @@ def policy_section(policy: Any, fit: FitView) -> Section:
             Text(
                 (
                     f"All of this is at the first of {problem.horizon:,} steps. Near the last one "
-                    "the policy does something else, since less is left to be gained: "
+                    "the policy acts differently, since there is less left to gain: "
                     "`ivvi act POLICY --step H` asks for step H.",
                 )
             )

@@ -1,4 +1,4 @@
-"""Try a reward and an end on a few states: the right shape, finite numbers, fit for JAX."""
+"""Try a reward and an end function on a few states: right shape, finite numbers, works in JAX."""
 
 from __future__ import annotations
 

@@ -2,13 +2,14 @@
 
 A log often records r = f(x, a, x'): a cost of every day above a threshold, a price times what was
 sold. A reward that is learned is E[r | x, do(a)] in the model's own features, which need not bend
-as f does. If f can be seen in the model's rows, its average over next states is compared with what
-the model learned; where the two are far apart, f is the reward. Nothing is left of r that a
-confounder could move, so that no instrument is needed for f.
+as f does. If f can be found from the model's rows, its average over next states is compared with
+what the model learned. If the two are far apart, f is used as the reward. Given x, a and x',
+nothing in r is left for a confounder to move, so f needs no instrument.
 
 A model with features that hold only where the log has states moves on from the nearest state
-within its reach. f is asked about that state, too, and fades beyond it as a learned reward does: at
-the state itself it would count what seems to vanish there, such as goods that nobody bought.
+within its reach. f is evaluated at that state too, and fades beyond it as a learned reward does.
+Evaluated at the original state, it would count what seems to vanish on the way, such as goods that
+nobody bought.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Functions that a user writes: the reward of a step, and the end of an episode.
 
-They are called with rows whatever the batch. A reward may use more than states and actions, by the
-names of its parameters: ``context`` holds the columns that are not predicted (age, weather),
-``instrument`` what moved the log's actions, such as a cost that belongs in a profit. Tomorrow's
-instrument is not known, so the reward is an expectation over the log's,
+They are always called with rows, whatever the shape of the batch. A reward may use more than states
+and actions, by the names of its parameters: ``context`` holds the columns that are not predicted
+(age, weather), ``instrument`` what moved the log's actions, such as a cost that belongs in a
+profit. Tomorrow's instrument is not known, so the reward is an expectation over the log's,
 
     r(x, a, x', h) = sum_k share_k f(x, a, x', h, instrument=z_k),
 

@@ -59,10 +59,10 @@ def sensitivity(  # noqa: PLR0913
 ) -> Sensitivity:
     """Find how invalid the instrument may be before conclusions change.
 
-    The log is explained as well by W(t) = W - t sigma L G, where t is the size of a direct
-    effect of z on the outputs (or of a correlation of z with the confounder) and G its
-    direction; see `ivvi.sensitivity_analysis.violations`. The gain over a rival, the recommended
-    actions and the effects are computed at W(t) until they change.
+    W(t) = W - t sigma L G explains the log as well as W does. Here t is the size of a direct effect
+    of z on the outputs (or of a correlation of z with the confounder), and G is its direction; see
+    `ivvi.sensitivity_analysis.violations`. The gain over a rival, the recommended actions and the
+    effects are computed at W(t) until they change.
 
     Parameters
     ----------
@@ -93,8 +93,8 @@ def sensitivity(  # noqa: PLR0913
     log
         The log, for a saved model (a `Fit` knows its own): robust, clustered or HAC standard
         errors of the effects are computed again under a direct effect in one pass over it.
-        Unadjusted ones need no rows, nor those clustered by episode where its moments were
-        kept; otherwise errors grow with t as unadjusted ones do.
+        Unadjusted errors need no rows, and neither do errors clustered by episode if its moments
+        were kept. All others, without the log, grow with t as unadjusted ones do.
     seed, progress
         Seed of everything random; called after each plan and each gain.
 

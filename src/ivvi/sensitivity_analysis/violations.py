@@ -10,8 +10,8 @@ that the log is as well explained by
 
     W_i(t) = W_i - t sigma_i L G_i.
 
-A direct effect of z on y and a confounder that goes with z are the same term: only the units
-differ in which a reader thinks of its size (`Size`).
+A direct effect of z on y and a confounder that is correlated with z are the same term. They differ
+only in the units in which a reader thinks of its size (`Size`).
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ def check(  # noqa: PLR0913
     seed: int = 0,
     progress: Progress | None = None,
 ) -> SequenceChecks:
-    """Ask a log what only a sequence can show.
+    """Check what only a sequence of rows can show about the instrument and W.
 
     Balance of z on the past, a placebo, serial dependence of z and of residuals, stability
     of W over steps, episodes and time, and whether richer features change the answer. The

@@ -161,8 +161,8 @@ def evaluate(
     against
         Baselines: ``optimal`` (plans with the true dynamics; regret is measured to it),
         ``zero`` (does nothing), ``random``, ``behaviour`` (the log's own policy, once the
-        confounder no longer helps it). Without ``optimal`` regret is to the first baseline,
-        or to the first policy.
+        confounder no longer helps it). Without ``optimal``, regret is measured against the first
+        baseline, or against the first policy.
     planner
         Planner of ``optimal``; `MPC` by default.
     episodes, horizon, seed

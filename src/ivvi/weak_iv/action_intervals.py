@@ -6,11 +6,11 @@
 | one and several | the conditional likelihood ratio's, Wald's where instruments are strong |
 | several | Anderson-Rubin's, the other effects projected out |
 
-Wald's interval is trusted where the two agree. An Anderson-Rubin set under robust or
-clustered errors is the projection of a joint one, so it is wider; what is compared with Wald's
-interval is where the same statistic is 3.84 above its minimum. These statistics measure the
-variance under the null, about zero: t^2 from G clusters is t^2 / (1 + t^2 / G) of theirs, for which
-the comparison allows.
+Wald's interval is trusted where the two agree. An Anderson-Rubin set under robust or clustered
+errors is the projection of a joint one, so it is wider. Wald's interval is therefore compared with
+a smaller set, whose ends are where the same statistic is 3.84 above its minimum. These statistics
+measure the variance under the null, about zero: t^2 from G clusters is t^2 / (1 + t^2 / G) of
+theirs. The comparison allows for this.
 """
 
 from __future__ import annotations

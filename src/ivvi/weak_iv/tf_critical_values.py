@@ -2,7 +2,7 @@
 
 With one endogenous feature and one instrument, the t-ratio is a function of two normal
 numbers: v, the error of the first stage in its own standard errors, and Anderson-Rubin's. It
-rejects most often where the two are one number, and then, with f0 the true first-stage t and
+rejects most often if the two are the same number. Then, with f0 the true first-stage t and
 f = f0 + v the estimated one,
 
     |t| = |v| |f| / f0.

@@ -1,1 +1,1 @@
-"""What the rows of a log say against a fit: its features, its timing, its data."""
+"""Signs in the rows of a log that a fit is wrong: its features, its timing or its data."""

@@ -1,8 +1,8 @@
-"""Is a state of whole numbers an amount, or the code of a category that was read as one?
+"""Is a whole-number state an amount, or the code of a category that was read as an amount?
 
 A hospital's number is not an amount: linear features give the fifth hospital five times the effect
-of the first. The rows show it where the mean of an outcome or an action, given the other states and
-the instruments, differs between the numbers in a way that no line follows. With e the residuals of
+of the first. The rows reveal a code if the mean of an outcome or an action, given the other states
+and the instruments, differs between the numbers in a way that no line fits. With e the residuals of
 a regression on [1, x, z] and D the indicators of all values but two, less their regression on the
 same, the scores of clusters g,
 

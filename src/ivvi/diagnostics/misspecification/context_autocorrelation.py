@@ -1,21 +1,22 @@
-"""Is a context that changes within episodes drawn anew at every step, as a plan takes it to be?
+"""Is a context that changes within episodes independent from step to step, as plans assume?
 
-A season follows from the season before, and so does most weather. A plan that draws it anew meets
-other sums of shocks than the world does, and its gain may be several times too large. Let c be the
-columns of a context: indicators of its levels, or its rank and squared rank. If it is drawn anew,
-c of a row is independent of all that the row before it holds: its context, state and instrument (an
+Seasons and most weather depend on the step before. A plan that draws them independently adds up
+other shocks than the world does, and its gain may be several times too large. Let c be the columns
+of a context: indicators of its levels, or its rank and squared rank. If the draws are independent,
+c of a row is independent of everything in the row before: its context, state and instrument (an
 instrument stands for the action, which may be confounded with what comes next). With b one of these
 three, the F test of
 
     c_t = m + B b_{t-1} + e_t
 
-has its nominal level then, for c_t is the only one of its draw. Episodes may share draws, such as
-the weather of a day: if the means of c differ between steps by more than chance, it is asked in two
-other ways. Between steps, the share that the mean context of the step before explains of that of
-the step is compared with its share in steps of a random order. Within steps, the covariance of c_t
-and b_{t-1} over the episodes of a step is one draw for each step, and their mean is compared with
-their spread (Fama and MacBeth 1973): whatever episodes share, its mean is zero if c is drawn anew.
-A column that counts, such as an age, is known by its equal changes.
+then has its nominal level, if no other row shares the draw of c_t. But episodes may share draws,
+such as the weather of a day. If the means of c differ between steps by more than chance, two other
+tests are used. Between steps: how much of the mean context of a step does that of the step before
+explain? This share is compared with the share for steps in random order. Within steps: the
+covariance of c_t and b_{t-1} over the episodes of a step is one number per step, and the mean of
+these is compared with their spread (Fama and MacBeth 1973). This mean is zero if c is drawn
+independently, whatever the episodes share. A column that counts, such as an age, is recognised by
+its equal changes.
 """
 
 from __future__ import annotations

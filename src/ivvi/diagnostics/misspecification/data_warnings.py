@@ -1,4 +1,4 @@
-"""What the rows of a log make one doubt: late states, codes, gaps of steps, copies, cut values.
+"""Warnings about the rows of a log: late states, codes, gaps in the steps, copies, cut-off values.
 
 Each is a sentence that names the column, what was found, and the remedy.
 """
@@ -106,8 +106,8 @@ def copied_rows(head: Batch, log: Log) -> str:
     first_ones = "the first " if len(rows) == MOST_ROWS else ""
     return (
         f"{copies:,} of {first_ones}{len(rows):,} rows are exact copies of another row: standard "
-        "errors count each as a new observation and are too small; remove the copies, or name "
-        "the column of what was observed twice (cluster=, --cluster)"
+        "errors count each as a new observation and are too small; remove the copies, or cluster "
+        "by the column that identifies what was observed twice (cluster=, --cluster)"
     )
 
 

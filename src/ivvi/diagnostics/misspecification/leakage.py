@@ -1,9 +1,9 @@
 """States recorded after the action: columns that almost equal another state of the next row.
 
 Such a column was written after the action of its row. It absorbs the action's effect, and makes the
-fit look too good. That a state predicts its own next value exactly is ordinary (an age, a day), and
-so is a set of states that predict each other, such as a season, or an earlier value in a column of
-its own.
+fit look too good. It is normal that a state predicts its own next value exactly (an age, a day). It
+is also normal that states predict each other, such as the columns of a season or a column with an
+earlier value.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Rows that are lost more often where the instrument is high: those that are left are selected.
+"""Are rows lost more often where the instrument is high? Then the remaining rows are selected.
 
 A row is lost if its action or outcome is missing and dropped, or if its episode ends early, so that
 it has no next state. With l = 1 for a lost row, the instrument should not predict l, given the
-state and the step. Both are taken out of l and of z, and the sums s_g of the products of what is
-left, over the rows of a cluster, give t = sum s_g / sqrt(sum s_g^2).
+state and the step. Both are regressed out of l and of z. With s_g the sum of the products of the
+two residuals over the rows of a cluster, the statistic is t = sum s_g / sqrt(sum s_g^2).
 """
 
 from __future__ import annotations

@@ -1,20 +1,20 @@
 """Is something missing from a linear fit? Products of columns, and the row before.
 
-With the right features, E[y - W phi | x, z] = 0, so the residual e has nothing in common with any
-function q of states and instruments: their squares, their products, or those of the row before. A
-product of state and instrument that explains e says that the effect of the action changes with
-the state; the row before, that something lasts which the state does not hold: a unit's own level,
-a lasting confounder, a delayed effect. A level hides in the coefficient of the state, and shows
-best in all rows before: in the sum of their noise, and in the mean of their states. With
+With the right features, E[y - W phi | x, z] = 0, so the residual e is uncorrelated with every
+function q of states and instruments: their squares, their products, or those of the row before. If
+a product of state and instrument explains e, the effect of the action changes with the state. If
+the row before explains e, something lasts that the state does not capture: a unit effect, a
+persistent confounder, a delayed effect. A unit effect hides in the coefficient of the state. It
+shows best in all earlier rows: in the sum of their noise, and in the mean of their states. With
 L = (A' B^-1 A)^-1 A' B^-1 the score
 
     s_i = (q_i - E[q phi'] L psi_i) e_i
 
-has mean zero whatever the (small) error of W. All columns are about their means, those of a step
-where many episodes share it: then a shock that all share is not taken for something that lasts.
-The variance of s is the largest of those by row, by episode and by the clusters of the standard
-errors. Columns are cut at their outer quantiles first: q may be any function of them, and a few
-rows should not decide.
+has mean zero whatever the (small) error of W. All columns are centred: at the means of each step if
+many episodes share it, else at the overall means. So a shock that all episodes share is not
+mistaken for something that lasts. The variance of s is the largest of those by row, by episode and
+by the clusters of the standard errors. Columns are cut at their outer quantiles first: q may be any
+function of them, and a few rows should not decide.
 """
 
 from __future__ import annotations

@@ -1,26 +1,25 @@
 """Was the outcome of a row recorded after its action? Then its next state is the wrong one.
 
-A panel row often holds this week's price and this week's sales. Read as a state that the action
-follows, sales look like something the price of their own row cannot have moved, and the effect of a
-price is estimated on next week's sales. The instrument reveals it: drawn for this row's action, it
-is unrelated to an earlier state, given the row before. With r the residuals of
-regressions on the row before (state, action, instrument, their squares), the score
+A panel row often contains this week's price and this week's sales. Suppose that sales are read as a
+state, known before the action. Then the price cannot have moved the sales of its own row, and its
+effect is estimated on next week's sales. The instrument reveals it: drawn for this row's action, it
+is unrelated to an earlier state, given the row before. With r the residuals of regressions on the
+row before (state, action, instrument, their squares), the score
 
     u_t = r(z_t) r(x_t)
 
-has mean zero then. It is asked twice.
-Within steps, z, x and the row before are measured from their means at the step: shocks that all
-episodes share are gone, and three steps of many episodes are enough. Between steps, a bent trend is
-taken out and the steps are the draws: all that is left where episodes share the instrument. Where
-the slopes of x on z differ, within and between, it is not z that moves x but something that steps
-bring to both, such as a season (`shared_trends`), and what lies between steps is no evidence. The
-variance is the largest about the mean of those by row, episode, step, draw of the
-instrument (rows of a step with one value) and path of it (episodes with the same values), so that
-neither a slow confounder nor the shocks of a region raise the alarm. Groups of fewer than
-`FEWEST_CLUSTERS` are left out, and few long episodes are cut into stretches: sums of few groups are
-all of one sign where z does explain x, and a variance of theirs would hide it. An instrument that
-was assigned by the state of its row has such a score too, and no harm in it: the rows cannot tell
-the two apart, and the warning names both.
+has mean zero then. This is tested twice. Within steps, z, x and the row before are centred at their
+means at the step: this removes shocks that all episodes share, and three steps of many episodes are
+enough. Between steps, a curved trend is removed and each step is one draw; if episodes share the
+instrument, this is the only test. If the slope of x on z within steps differs from that between
+steps, it is not z that moves x but something that moves both from step to step, such as a season
+(`shared_trends`). Variation between steps is then no evidence. The variance is the largest about
+the mean of those by row, episode, step, draw of the instrument (rows of a step with one value) and
+path of it (episodes with the same values), so that neither a slow confounder nor the shocks of a
+region raise the alarm. Groups of fewer than `FEWEST_CLUSTERS` are left out, and few long episodes
+are cut into stretches: sums of few groups are all of one sign where z does explain x, and a
+variance of theirs would hide it. An instrument that was assigned by the state of its row has such a
+score too, and no harm in it: the rows cannot tell the two apart, and the warning names both.
 """
 
 from __future__ import annotations
@@ -69,8 +68,8 @@ class OwnRow:
             f"{self.instrument} explains {self.share:.0%} of {self.state} in its own row, given "
             f"the row before (p = {self.p_value:.1g}): if it was assigned by {self.state}, this is "
             f"fine; if {self.state} was recorded after the action of that row, it is an outcome "
-            "and not a state: use --seen after (seen='after'), or name what follows the action "
-            "with --next-state (next_state=), and as states what was known before it"
+            "and not a state: use --seen after (seen='after'), or name as next states what "
+            "follows the action (--next-state, next_state=), and as states what was known before it"
         )
 
 

@@ -9,16 +9,16 @@ the fold the squared error of the fit is compared with that of the rest's mean, 
 
 With the true effects, the first is at most that of a constant, however strong the confounding.
 The second is not: confounding may hide an effect, so that the truth itself is further from what
-happened than the mean is. So it counts only where linear features do much better: then the cause is
-weights that cancel where they were fitted, but nowhere else.
+happened than the mean is. So it counts only if linear features do much better: then the weights
+cancel each other on the rows that they were fitted to, but nowhere else.
 
-*Values where outcomes were.* Fitted values of features that are too rich, or that the instruments
-move too little, leave the range of the outcome: their weights are large and cancel only on average.
-They may also leave it where confounding is strong, for what the confounder did to the outcome then
-cancelled what the action did. That is no fault of the features, and W is known well; so the warning
-asks for both, fitted values out of range and an estimation error of theirs, E[phi' Cov(W_i) phi],
-that is no small part of the outcome's variance. Where they leave the range by far and often, no
-such excuse is made.
+*Values in the range of the outcome.* If features are too rich, or the instruments move them too
+little, fitted values leave the range of the outcome: the weights are large and cancel only on
+average. Strong confounding can do the same, because the confounder's effect on the outcome offset
+that of the action. Then the features are fine and W is estimated well. So the warning needs two
+things: fitted values out of range, and an estimation error of these values, E[phi' Cov(W_i) phi],
+that is a sizeable part of the outcome's variance. If fitted values are far out of range often
+enough, the first is sufficient.
 """
 
 from __future__ import annotations
@@ -131,9 +131,9 @@ def predicts_worse(method: Method, moments: Moments, head: Batch, roles: Roles) 
     at = int(np.argmax(np.where(worse, ratio, -1.0)))
     return (
         f"on held-out episodes, this fit predicts {outputs[at]} worse than its mean does: "
-        f"{_times(ratio[at])} the squared error, where linear features have {simple[at]:.3g}; "
-        "these are too rich for the instruments: use fewer or simpler ones, auto, or a penalty "
-        "(the method ridge)"
+        f"{_times(ratio[at])} the squared error, while linear features have {simple[at]:.3g}; "
+        "the features of this fit are too rich for the instruments: use fewer or simpler ones, "
+        "auto, or a penalty (the method ridge)"
     )
 
 

@@ -1,11 +1,11 @@
-"""What single rows, and rows with something in common, do to the effects of actions.
+"""How much single rows, and rows that share a value, influence the effects of actions.
 
 Row i moves the coefficient w by s_i / n (`ivvi.estimators.covariance.influence`). The variance of
 w is the sum of the squares of s, added up first by what rows are clustered by. So a row whose
-square is more than half of that sum decides the effect. And a column of the table that nobody
-named belongs to the clusters if sums over its values have larger squares than rows by themselves:
-their ratio is chi2(G) / G for G even groups of independent rows, G being (sum v)^2 / sum v^2 for
-groups of variance v. Where a date comes once in each row, rows follow each other, and s may last:
+square is more than half of that sum decides the effect. And rows should be clustered by a column
+that has no role if the sums of s over its values have larger squares than single rows: the ratio is
+chi2(G) / G for G even groups of independent rows, G being (sum v)^2 / sum v^2 for groups of
+variance v. If each date occurs in only one row, the rows are a series, and s may be autocorrelated:
 with r_l its correlation over l rows, its variance is 1 + 2 sum_l (1 - l / (L + 1)) r_l times that.
 """
 

@@ -1,16 +1,16 @@
-"""Do the effects change with effects of a step, a date or a place? Then these share a cause.
+"""Do effects change once step, date or place effects are added? Then z and y share a cause.
 
-An instrument that is random only within a month or a site goes with whatever else the month or the
-site brings. The table shows it: with y, a, z less what states explain (0), and less the means of
-each month too (1), and w = L y two-stage least squares of either,
+An instrument that is random only within a month or a site is correlated with everything else that
+differs between months or sites. The table shows it: with y, a, z less what states explain (0), and
+less the means of each month too (1), and w = L y two-stage least squares of either,
 
     w_0 - w_1 = sum_i s_i,   s_i = L_0i (y_0 - a_0 w_1)_i - L_1i (y_1 - a_1 w_1)_i,
 
 which is zero but for noise if the instrument has nothing to do with the month (compare Hausman,
 1978). The variance is about the mean and two-way: that of rows, and what episodes, clusters and
-steps add to it. So shocks that all rows of a step share, of the instrument and of the outcome, but
-each drawn by itself, are no reason for alarm. Dates that come once each have no means: there a
-cubic of time takes their place, and stretches of time that of the steps.
+steps add to it. So shocks to the instrument and to the outcome that all rows of a step share, but
+that are independent of each other, raise no alarm. If each date occurs only once, there are no
+means per date: a cubic in time replaces them, and stretches of time replace the steps.
 """
 
 from __future__ import annotations

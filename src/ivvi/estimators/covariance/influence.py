@@ -1,10 +1,10 @@
-"""What each row does to the coefficients that are instrumented, and how long that lasts.
+"""How much each row moves the instrumented coefficients, and how long this influence lasts.
 
 Row i moves the coefficient w by s_i / n, s_i = e_i L psi~_i: its residual times the part that the
-instruments leave it. Along an episode s lasts as both do: from one row to the next r of it is left,
-the product of what is left of e and of L psi~. Of each that is its correlation over two rows in
-units of that over one, which noise of single rows makes no smaller. Andrews' (1991) bandwidth of
-Bartlett's kernel is
+instruments leave it. Along an episode s is as persistent as both factors: the share r of it remains
+in the next row, the product of the shares that remain of e and of L psi~. Each share is the
+correlation over two rows divided by the correlation over one row, a ratio that noise in single rows
+does not reduce. Andrews' (1991) bandwidth of Bartlett's kernel is
 
     1.1447 (4 r^2 / ((1 - r)^2 (1 + r)^2) T)^(1/3),
 

@@ -11,9 +11,9 @@ with lags between steps that follow each other in an episode. Rows arrive in chu
 transposed: resid (d_e, n), white (r, n). Sums over rows and over clusters that several processes
 made, each of a stretch of the log, merge.
 
-Entry (a c, b d) of the sum over rows is the same whichever way a and b, or c and d, stand. So the
-products e_a e_b, a <= b, times the products w_c w_d, c <= d, make all of it with half the work, and
-groups of residuals that overlap share what they have in common (`PairSums`).
+Entry (a c, b d) of the sum over rows does not change if a and b, or c and d, are swapped. So the
+products e_a e_b, a <= b, times the products w_c w_d, c <= d, give the whole sum with half the work,
+and overlapping groups of residuals share their common products (`PairSums`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Standard errors for one log, as `StandardErrors` has decided them: `Resolved`.
 
-Verbs follow it. It also says what is left of the decision where a verb has no rows, or compares
-groups with each other.
+Verbs use these errors. The class also says which errors remain possible if a verb has no rows, or
+if it compares groups with each other.
 """
 
 from __future__ import annotations

@@ -58,10 +58,10 @@ class StandardErrors:
         Miller, 2011).
     debiased
         Correct for few rows and few clusters, n / (n - d_phi) or
-        G (n - 1) / ((G - 1) (n - d_phi)), with Student's t for normal; G - 1 degrees of freedom
-        for clusters. None, the default, corrects clustered errors, with degrees of freedom from
-        the effective number of clusters, which uneven ones lower; and robust ones of ``auto``
-        with fewer than ten rows per coefficient.
+        G (n - 1) / ((G - 1) (n - d_phi)), and use Student's t instead of the normal, with G - 1
+        degrees of freedom for clusters. None, the default, corrects clustered errors, and robust
+        errors of ``auto`` with fewer than ten rows per coefficient. For clusters, its degrees of
+        freedom follow the effective number, which is smaller if clusters are uneven.
     bandwidth
         Largest lag of ``hac``; by default 4 (T / 100)^(2/9) for episodes of T steps. ``auto``
         takes more where the rows' influence on an effect lasts longer (Andrews, 1991).

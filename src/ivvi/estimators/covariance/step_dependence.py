@@ -6,10 +6,10 @@ of mean zero and variance s^2,
 
     rho = (sum_t S_t^2 - s^2 sum w^2) / (s^2 sum_t (W_t^2 - sum_t w^2))
 
-is the correlation of f between two rows of a step (method of moments). Products of
-instrument and residual are then correlated rho_z rho_e, and Moulton's factor
-1 + (m - 1) rho_z rho_e is by how much a variance that knows episodes alone is too small,
-with m - 1 = sum_t (W_t^2 - sum_t w^2) / sum w^2 the other rows of a row's step.
+is the correlation of f between two rows of a step (method of moments). Products of instrument and
+residual then have the correlation rho_z rho_e. A variance clustered by episode alone is too small
+by Moulton's factor 1 + (m - 1) rho_z rho_e, with m - 1 = sum_t (W_t^2 - sum_t w^2) / sum w^2 the
+other rows of a row's step.
 
 Where both the instrument and the shocks last from one step to the next, r_z and r_e being the
 correlations of their means between steps that follow each other, so do their products, and

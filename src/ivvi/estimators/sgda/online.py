@@ -1,7 +1,7 @@
 """Descent-ascent on rows as they come: a burn-in is gathered first, then every row is a step.
 
-Rows wait until a mini-batch (or an episode) of them is whole. They are taken in the order
-in which they come, so that how they are cut into deliveries changes nothing.
+Rows wait until they fill a mini-batch (or an episode). They are used in the order in which they
+arrive, so the result does not depend on how they are divided into deliveries.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How descent-ascent is set up: where to start, in which coordinates to walk, with which steps.
+"""How descent-ascent is set up: its starting point, its coordinates and its step sizes.
 
 In new coordinates v~ = T v, the weights are W = W~ T. `Transformed` makes the saddle point well
 conditioned and needs d x d numbers; `Scaled` centres and scales each feature and needs d; `Raw`

@@ -1,9 +1,9 @@
 """Rows of a log for iterative methods: passes in chunks, in several orders, resumable.
 
 A source yields raw rows, a chunk at a time; features are made of a chunk's pieces
-(`evaluate`), so that what is in memory does not grow with their number. What is random in
-a chunk depends on the seed and on the chunk's number alone: a pass that goes on from a
-`SweepPosition` meets the same rows in the same order.
+(`evaluate`), so that what is in memory does not grow with their number. Randomness in a chunk
+depends only on the seed and on the chunk's number, so a pass that resumes from a `SweepPosition`
+visits the same rows in the same order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`curve`: W phi along one variable, with a band that holds the whole curve at once.
+"""`curve`: W phi along one variable, with a band that covers the whole curve at once.
 
 Its errors come from how far W moves when an episode is left out, whatever estimated it. With W_-g
 the estimate without group g of G,
@@ -119,13 +119,12 @@ def curve(  # noqa: PLR0913
 ) -> Curve:
     """Return E[output] along one state or action, the others held fixed, with a uniform band.
 
-    Standard errors come from leaving out one episode at a time and estimating again by the
-    fit's own method (`jackknife`), the band from a multiplier bootstrap
-    over episodes: how far each of them moved W is multiplied by an independent standard normal
-    draw, and the band is as many standard errors wide as the largest t over the curve needs
-    (Belloni, Chernozhukov, Chetverikov and Kato, 2015), each draw having a standard error of
-    its own. It holds the curve of the best W for these features; an
-    approximation error comes on top (`ivvi.check`, `ivvi.choose_features`).
+    Standard errors come from leaving out one episode at a time and estimating again by the fit's
+    own method (`jackknife`). The band comes from a multiplier bootstrap over episodes (Belloni,
+    Chernozhukov, Chetverikov and Kato, 2015). Each draw multiplies how far each episode moved W by
+    an independent standard normal number, and has its own standard error. The band is as many
+    standard errors wide as the largest t over the curve requires. It covers the curve of the best W
+    for these features; an approximation error comes on top (`ivvi.check`, `ivvi.choose_features`).
 
     Parameters
     ----------

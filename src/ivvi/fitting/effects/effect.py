@@ -37,8 +37,9 @@ CAVEAT = "the bands take the features as given and do not account for their choi
 class Group:
     """States of the log: for how many of them the effect is positive.
 
-    `low` and `high` bound the share at the level of the bands: the states whose band for all of
-    them together lies above zero, and those whose band does not lie below it.
+    `low` and `high` bound the share at the level of the bands. `low` counts the states whose band
+    for all states together lies above zero. `high` counts all states except those whose band lies
+    below zero.
     """
 
     name: str

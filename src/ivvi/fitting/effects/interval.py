@@ -86,7 +86,7 @@ def interval(  # noqa: PLR0913
     phi, psi, seed
         Features, for a source that is a log.
     formula
-        In the place of a log's columns and features, as for `estimate`.
+        Replaces the log's columns and features, as for `estimate`.
     absorb
         Columns of a log whose fixed effects are absorbed, as for `estimate`; a `Fit` has its own.
     progress

@@ -168,7 +168,7 @@ class Response(TableResult):
             return f"Not tested: {self.reason}."
         p = f"p = {self.agreement.p_value:.2g}"
         if self.agreement.p_value < REJECTED:
-            return f"The fitted dynamics imply another response ({p}): they are misspecified."
+            return f"The fitted dynamics imply a different response ({p}): they are misspecified."
         return f"The fitted dynamics imply the same response ({p})."
 
     def _next(self) -> str:

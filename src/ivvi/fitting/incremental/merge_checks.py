@@ -1,10 +1,10 @@
 """Whether two sets of sums belong together: columns in the same units, effects that agree.
 
-Sums of two places add without their rows, and nothing in the total shows that they should not.
-While both are at hand, W_1, W_2 and the W of all rows are compared: for parts of one world all
-three agree up to their errors, and the third lies between the others. Sums that are not kept by
-cluster tell nothing of dependence; their variances are multiplied as if half of the pairs of rows
-of an episode had one score.
+Sums from two places can be added without the rows, and the total does not show if they should not
+have been. While both are at hand, W_1, W_2 and the W of all rows are compared: for parts of one
+world all three agree up to their errors, and the third lies between the others. Sums that are not
+kept by cluster tell nothing of dependence; their variances are multiplied as if half of the pairs
+of rows of an episode had one score.
 """
 
 from __future__ import annotations

@@ -68,8 +68,8 @@ def update(
     way or two, only if the model keeps the moments of its clusters (`fit(episodes=True)`);
     otherwise they become unadjusted, with a warning. Clusters with the same name are one, and so
     are episodes with the same id, which continue from one log into the next; only the step between
-    the two is lost. A model of sums holds no rows of its log, and none of the new one after an
-    update.
+    the two is lost. A model fitted from sums holds no rows of its log, and after an update it holds
+    none of the new log either.
     """
     old = fit if isinstance(fit, Fit) else Fit.load(fit)
     place = "the model" if isinstance(fit, Fit) else str(fit)

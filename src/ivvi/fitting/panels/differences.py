@@ -18,9 +18,9 @@ of both steps and the state x_h-1 of the earlier one, which only earlier e have 
 States that may be called strictly exogenous, because no e of any step moves them (the years, an
 age), are instrumented by their own differences.
 
-Differences are taken around their mean, so that a drift that all episodes share does no harm;
-not where the differences of the features make up a constant, as those of a dummy for each
-year but one do. The constant of W is that of an episode with the average u.
+Differences are centred at their mean, so that a drift that all episodes share does no harm. They
+are not centred if the differenced features already span a constant, as with a dummy for each year
+but one. The constant of W is that of an episode with the average u.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ to first order: the half-panel jackknife (Dhaene and Jochmans, 2015), here with 
 both halves. Without actions K is l / (T - l), one for an even T; the slopes of actions are biased
 only because absorbing makes their instruments correlated with x, which G knows. An odd T has
 halves of (T + 1) / 2 steps, the step in the middle being in both: of two halves that differ in
-length the longer one would count for more. An episode is here a value of the absorbed column by
-which states are lags that stand in the table (`own_lags`), where next states are not derived.
-With u_i and v_i the influence of an episode on W and on W_half, its influence on W - bias is
+length the longer one would count for more. If next states are not derived but the table has columns
+with lags (`own_lags`), an episode here is a value of the absorbed column within which they are
+lags. With u_i and v_i the influence of an episode on W and on W_half, its influence on W - bias is
 u_i - K (v_i - u_i), whose squares add up to its variance.
 """
 
@@ -61,7 +61,7 @@ class Nickell(Compact):
     steps
         Mean number of steps of a unit.
     corrected
-        Whether the weights are without it: by the half-panel jackknife.
+        Whether it was removed from the weights, by the half-panel jackknife.
     unit
         The absorbed column that is halved: the episode, or that by which `lags` are lags.
     lags

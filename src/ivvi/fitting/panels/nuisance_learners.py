@@ -1,4 +1,4 @@
-"""Learners of what controls predict of a column, each row by learners that have not seen its fold.
+"""Learners that predict columns from controls, each row by learners that have not seen its fold.
 
 The default, ``auto``, has three learners predict every row out of fold: a lasso of the controls, a
 lasso of their bends and products, and boosted trees. With their predictions f_k, less the mean of
@@ -6,8 +6,8 @@ the column v, its prediction is
 
     v^ = mean(v) + sum_k b_k f_k,    b = argmin |v - v^|^2 over b >= 0
 
-(short-stacking; Ahrens, Hansen, Schaffer and Wiemann, 2025). A straight effect keeps the lasso, a
-curve is left to splines, steps to trees, and what a lasso shrinks is scaled back.
+(short-stacking; Ahrens, Hansen, Schaffer and Wiemann, 2025). Linear effects are left to the lasso,
+curves to splines and steps to trees. The weights also undo the lasso's shrinkage.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What stands below the coefficients of a table of fits: n, clusters, first-stage F, tests."""
+"""The statistics below the coefficients in a table of fits: n, clusters, first-stage F, tests."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 Surveys and hospitals write -9, 99 or 999 where a value is unknown. As numbers these are far from
 all others, and a few of them distort every estimate. The telltale sign is one value that occurs
-again and again outside the range of the rest; an outlier occurs once, a heavy tail fills the gap,
-and a column that was clipped has its neighbours beside it.
+again and again outside the range of the rest. An outlier occurs once, a heavy tail fills the gap,
+and a clipped column has other values close to its limit.
 """
 
 from __future__ import annotations

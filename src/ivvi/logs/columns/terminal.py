@@ -1,7 +1,7 @@
-"""Terminal columns that hold one value and nothing: an empty cell says that the episode goes on.
+"""Terminal columns with one value and empty cells: an empty cell means that the episode goes on.
 
-A table that marks the day of death by 1 leaves all other days empty. As missing values these would
-cost every row in which nobody died.
+A table that marks the day of death by 1 leaves all other days empty. If these counted as missing,
+every row in which nobody died would be lost.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The times of rows: steps that are numbered by date, and calendar time.
 
-Rows of an episode in the order of their time are consecutive steps, or with `every` only those that
-lie as far apart; ``dt`` is the time to the next row. All of this is expressions and queries of
-DuckDB for `ivvi.logs.columns.derived`. Calendar time is a numeric, date or timestamp column; its
-quartiles cut a log into quarters.
+Sorted by time, the rows of an episode are consecutive steps; with `every`, only rows that far apart
+are; ``dt`` is the time to the next row. All of this is expressions and queries of DuckDB for
+`ivvi.logs.columns.derived`. Calendar time is a numeric, date or timestamp column; its quartiles cut
+a log into quarters.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ its values, while it varies between them. With q the chance that two rows have t
 n rows and G values, n - G rows agree with the first of their group by chance with probability about
 q^(n - G).
 
-A column that merely recodes the instrument (an arm's name next to its dose) is not a group: one
-value of it for each level or rounded number, or whole numbers that grow with it.
+A column that merely recodes the instrument (an arm's name next to its dose) is not a group. Such a
+column has one value for each level or rounded number, or whole numbers that increase with it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Leave-one-out instruments that stay so when controls are taken out of them.
+"""Leave-one-out instruments that remain leave-one-out after controls are partialled out.
 
 The instrument z = G a of a row, ``loo:judge``, is a mean of the actions of other episodes. But
 the rows of a court share their judges, so the mean of z in a court holds the action of every

@@ -1,10 +1,10 @@
 """CSV files as a table: types by the first rows, ids as they are written, errors with their cause.
 
-A later row may not be of the type that the first suggest. This is a `LateTypeError`, which says
-of what type the column is: `ivvi.logs.opening` begins again with it.
+A later row may have a different type than the first rows suggest. This raises a `LateTypeError`
+with the column's actual type, and `ivvi.logs.opening` starts again with that type.
 
-A number of twenty digits, or ``007`` beside ``7``, is an id: read as a number it would be taken for
-another. Such columns are text, and a role that needs numbers makes numbers of them again
+A number of twenty digits, or ``007`` beside ``7``, is an id: read as a number, it would be confused
+with a different id. Such columns are kept as text, and a role that needs numbers converts them back
 (`ivvi.logs.tables.numeric_text`).
 """
 

@@ -1,9 +1,9 @@
-"""Columns of text that are numbers after all: once the codes of missing values are taken out.
+"""Text columns that hold numbers after all, once the codes of missing values are removed.
 
-In a CSV file one ``.`` makes text of a column of numbers, and digits that a number would lose make
-text of an id (`ivvi.logs.tables.csv_files`). A role that needs numbers gets them back here. In a
-table that knows types, such as a data frame, text of numbers with fractions is numbers too; text of
-whole numbers may be codes, and stays a category.
+In a CSV file, one ``.`` turns a column of numbers into text. Ids become text too, if reading them
+as numbers would lose digits (`ivvi.logs.tables.csv_files`). A role that needs numbers gets them
+back here. In a table that knows types, such as a data frame, text of numbers with fractions is
+numbers too; text of whole numbers may be codes, and stays a category.
 """
 
 from __future__ import annotations

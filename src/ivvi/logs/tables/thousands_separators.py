@@ -1,7 +1,7 @@
 """Dots between thousands: is ``5.822`` a decimal or 5822? The other cells of the column decide.
 
 Where dots part thousands, each is followed by three digits, numbers from 1000 on have one, and
-smaller ones have none: 812 beside 5.822. Decimals look otherwise. Written with three digits
+smaller ones have none: 812 beside 5.822. Decimals look different. Written with three digits
 throughout, each has a dot; written as short as possible, some have one or two digits after it; and
 those below one begin with a zero.
 """

@@ -1,10 +1,10 @@
 """Choices from a finite set, searched in the mean dynamics.
 
-A product of many small sets is searched for the best choice to hold, by changing coordinates.
-Otherwise the tree of sequences is walked step by step: every beginning that was kept is followed
-by every choice, and the `width` beginnings that promise most are kept, by what they have earned
-and what their last state is worth afterwards. Where the tree has no more than `width` branches
-at any depth, this lists every sequence.
+In a product of many small sets, the best choice to hold is found by changing coordinates. Otherwise
+the tree of sequences is searched step by step. Each prefix that was kept is extended by every
+choice, and the `width` most promising ones are kept, judged by what they have earned and by the
+value of their last state. If the tree has at most `width` branches at every depth, this lists every
+sequence.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ Among distributions q of a plan u in a box whose coordinates are independent, th
 
 which soft actor-critics maximise too. Coordinate by coordinate, q_i is proportional to
 exp(E[value | u_i] / temperature); the others enter by their means, which is exact where the
-value is quadratic. The mean of q is acted on: near the middle of the box where the model says that
-actions hardly matter, at the best action where they matter much.
+value is quadratic. The action taken is the mean of q. It is near the middle of the box if the model
+says that actions hardly matter, and at the best action if they matter much.
 """
 
 from __future__ import annotations

@@ -60,8 +60,9 @@ class MPC:
     starts
         Starting points of Newton's method.
     temperature
-        Above zero, the mean of a soft plan over a box is acted on, in units of the reward: where
-        the model says that actions hardly matter, little is done (`ivvi.planning.mpc.boltzmann`).
+        In units of the reward. Above zero, the action taken is the mean of a soft plan over a box:
+        if the model says that actions hardly matter, little is done
+        (`ivvi.planning.mpc.boltzmann`).
     """
 
     lookahead: int | None = None

@@ -53,9 +53,9 @@ ROWS = 16
 class SPEDE:
     """Fitted value iteration on spectral features of the mean W phi(x, a).
 
-    What is None is chosen from the model and the sampled states: a pilot plan with usual
-    settings gives values, and candidates are compared by how well they predict them where
-    they were not fitted, several draws of the frequencies among them.
+    Settings that are None are chosen from the model and the sampled states. A pilot plan with
+    default settings gives values. Candidates, including several draws of the frequencies, are
+    compared by how well they predict these values on held-out states.
 
     Parameters
     ----------

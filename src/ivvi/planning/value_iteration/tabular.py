@@ -148,9 +148,9 @@ def _check_exact(problem: Problem, rows: np.ndarray) -> None:
         if (away > size).any():
             bad = int(np.argmax(away))
             raise InputError(
-                f"the model leads from the state {_text(rows[bad])} by the action {_text(a)} to "
+                f"from the state {_text(rows[bad])} the action {_text(a)} leads to "
                 f"{_text(reached[bad])}, which is not one of the {len(rows)} states; pass all "
-                "that can be reached"
+                "states that can be reached"
             )
 
 

@@ -3,8 +3,8 @@
     V_H = 0,   Q_h(x, a) = E[r_h(x, a, x') + discount V_h+1(x')],   V_h(x) = max_a Q_h(x, a)
 
 with x' = m + e, m = W phi(x, a), e ~ N(0, noise_cov). The noise does not depend on x and a, so
-the expectation of V is a function of m alone, G_h(m) = E V_h+1(m + e); it is G that is kept,
-and deciding needs no integration.
+the expectation of V is a function of m alone, G_h(m) = E V_h+1(m + e); only G is stored, so
+choosing an action needs no integration.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Fitted value iteration on the states that plans visit.
 
-A plan is only asked where it leads. So the value is fitted there: backward over the horizon,
+A plan needs values only in the states that it visits. So the value is fitted there, backward over
+the horizon:
 
     V_h(x) = max_a E[r(x, a, x') + discount V_h+1(x')],   V_h ~ a quadratic function of x,
 
