@@ -127,3 +127,34 @@ def test_worlds_are_drawn_until_the_ends_are_known(fit, monkeypatch):
         few = ivvi.value("behaviour", fit, **settings, draws=25)
     assert "draws are few" in few.summary()
     np.testing.assert_allclose(grown.value.draws[:25], few.value.draws)
+
+
+def test_states_to_start_from_are_read_by_name_where_they_have_names(fit):
+    """And by place where they have none; as_env and stability read them alike."""
+    columns = {"x1": [3.0], "x0": [6.0]}
+    asked = {"reward": REWARD, "horizon": 3, "against": (), "draws": 20}
+    worths = [ivvi.value([0.0, 0.0], fit, **asked, starts=s).value for s in (columns, [[6.0, 3.0]])]
+    assert worths[0].estimate == worths[1].estimate
+    policy = ivvi.plan(fit, REWARD, (-1, 1), horizon=3, method="mpc", compare=False)
+    named = ivvi.stability(policy, fit, columns, draws=3)
+    assert named.states.tolist() == [[6.0, 3.0]]
+    env = fit.model.as_env(REWARD, (-1, 1), starts=columns, horizon=3)
+    assert env.reset(seed=1)[0].tolist() == [6.0, 3.0]
+
+
+def test_the_estimated_world_begins_where_episodes_begin(fit):
+    env = fit.model.as_env(REWARD, (-1, 1), horizon=3)
+    firsts = {tuple(x) for x in fit.model.starts.tolist()}
+    assert all(tuple(env.reset(seed=seed)[0].tolist()) in firsts for seed in range(20))
+
+
+def test_a_policy_of_the_user_may_ask_for_the_step(fit):
+    asked = {"reward": lambda x, a, x_next, h: a[:, 0] * 1.0, "horizon": 3, "draws": 20}
+    worth = ivvi.value(lambda x, step: np.full((len(x), 2), step / 10), fit, **asked, against=())
+    assert worth.value.estimate == pytest.approx(0.0 + 0.1 + 0.2)
+
+
+def test_a_policy_that_fails_is_refused_in_one_sentence(fit):
+    asked = {"reward": REWARD, "horizon": 3, "draws": 20, "against": ()}
+    with pytest.raises(ivvi.InputError, match="the policy failed for .* states: .*rows of states"):
+        ivvi.value(lambda x: [0, 0] if x[0] > 3 else [1, 1], fit, **asked)

@@ -230,3 +230,15 @@ def test_functions_count_what_they_are_given() -> None:
     assert Function.of(profit).asks == ("instrument",)
     with pytest.raises(InputError, match="takes 1 arguments"):
         Function.of(lambda x, *, context: jnp.zeros(len(x)))
+
+
+@pytest.mark.parametrize(
+    ("reward", "said"),
+    [
+        (lambda a, x: -(x**2).sum(-1), "argument 1 'a', but it is given states"),
+        (lambda x, a, t: -(x**2).sum(-1), "argument 3 't', but it is given next states"),
+    ],
+)
+def test_names_that_contradict_the_places_of_arguments_are_refused(reward, said):
+    with pytest.raises(InputError, match=said):
+        Function.of(reward)

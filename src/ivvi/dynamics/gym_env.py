@@ -19,6 +19,7 @@ from ivvi._io.result import Compact, short
 from ivvi.actions import make_actions
 from ivvi.dynamics.end_payoffs import EndReward, all_ends, amounts, end_reward
 from ivvi.dynamics.rollout import Rollout, Simulator, roll_out
+from ivvi.dynamics.state_encoding import state_rows
 from ivvi.errors import InputError
 from ivvi.features.blocks import Array
 from ivvi.rewards import Reward, make_reward
@@ -184,10 +185,11 @@ class ModelEnv(SimulatedEnv):
         instrument: Mapping[str, Any] | None = None,
     ) -> None:
         self.actions = make_actions(actions, model.action)
-        first = np.atleast_2d(np.asarray(model.states if starts is None else starts, float))
-        if first.size == 0 or first.shape[1] != len(model.state):
+        seen = model.starts if len(model.starts) else model.states
+        first = seen if starts is None else state_rows(starts, model)
+        if not first.size:
             raise InputError(
-                f"first states of shape {first.shape} were given; expected rows of "
+                "the model holds no states to start from; pass some (starts=), rows of "
                 f"{len(model.state)} ({', '.join(model.state)})"
             )
         horizon = model.usual_horizon[0] if horizon is None else horizon

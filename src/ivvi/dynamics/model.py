@@ -343,7 +343,7 @@ class Dynamics(TableResult):
         reward, actions
             As for `ivvi.plan`.
         settings
-            `starts` (m, d_x), first states, by default the model's sample of the log's;
+            `starts` (m, d_x), first states, by default those of the log's episodes;
             `horizon`, by default the usual length of the log's episodes; `terminal`, which tells
             the states that end an episode; `reward_at_end` and `instrument` as for `ivvi.plan`.
         """

@@ -6,6 +6,7 @@ a simulator and in an estimated model.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -244,7 +245,11 @@ def _called(simulator: Any, policy: Any, keys: Array, horizon: int, keep: bool) 
     rewards = np.empty((len(keys), horizon))
     states, actions = [x], []
     for h in range(horizon):
-        a = _checked(policy(x), (len(keys), simulator.d_a))
+        a = called_actions(policy, x, h)
+        if a.shape[1] != simulator.d_a:
+            raise InputError(
+                f"the policy returned {a.shape[1]} actions per state; expected {simulator.d_a}"
+            )
         x, rewards[:, h], alive = map(np.asarray, step(keys, h + 1, x, a, alive))
         if keep:
             states.append(x)
@@ -277,10 +282,32 @@ def _starts(simulator: Any, keys: Array) -> Array:
     return jax.vmap(lambda key: simulator.initial(jax.random.fold_in(key, 0)))(keys)
 
 
-def _checked(actions: Any, expected: tuple[int, int]) -> np.ndarray:
-    checked: np.ndarray = np.asarray(actions, dtype=np.float64)
-    if checked.shape != expected:
+def called_actions(policy: Callable[..., Any], states: np.ndarray, step: int) -> np.ndarray:
+    """Return the actions (n, d_a) of a user's function of states (n, d_x).
+
+    It is told the step if it has a parameter `step` that it cannot do without.
+    """
+    try:
+        actions = policy(states, step=step) if _needs_step(policy) else policy(states)
+        rows = np.asarray(actions, dtype=np.float64)
+    except InputError:
+        raise
+    except (TypeError, ValueError) as error:
         raise InputError(
-            f"the policy returned actions of shape {checked.shape}; expected {expected}"
+            f"the policy failed for {len(states)} states: {error}; expected a function from rows "
+            "of states (n, d_x) to rows of actions (n, d_a)"
+        ) from error
+    if rows.ndim != 2 or len(rows) != len(states):
+        raise InputError(
+            f"the policy returned actions of shape {rows.shape} for {len(states)} states; "
+            "expected one row for each"
         )
-    return checked
+    return rows
+
+
+def _needs_step(policy: Callable[..., Any]) -> bool:
+    try:
+        asked = inspect.signature(policy).parameters.get("step")
+    except (TypeError, ValueError):
+        return False
+    return asked is not None and asked.default is inspect.Parameter.empty

@@ -25,6 +25,8 @@ FIRST_STAGE = np.geomspace(1e-9, 1e-2, 8)
 FIRST_STAGE_FOLDS = 4
 """Folds on which the penalty of the first stage is chosen."""
 AT_ONCE = 8192
+LEAST_ERROR = 1e-10
+"""Share of its variance below which an output counts as fitted exactly."""
 
 
 def fold_moments(moments: Moments, log: Log | None, folds: int) -> list[Moments]:
@@ -236,7 +238,8 @@ class _FoldSums:
         B = held_out[np.ix_(self.psi, self.psi)]
         loss = np.einsum("lpo,lpo->lo", delta, B @ delta - 2 * r0)
         rest = training[np.ix_(columns, columns)]
-        loss_by_output: Floats = loss / np.einsum("po,pq,qo->o", left, rest, left)
+        error = np.einsum("po,pq,qo->o", left, rest, left)  # of spreads of one
+        loss_by_output: Floats = loss / np.maximum(error, LEAST_ERROR)
         return loss_by_output
 
     def _path(self, training: Floats, first_stage: float) -> tuple[Floats, Floats]:

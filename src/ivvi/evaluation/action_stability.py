@@ -14,6 +14,7 @@ import numpy as np
 from ivvi._io.plotting import IV, MUTED, check_figure, finished, make_axes
 from ivvi._io.result import Records, TableResult
 from ivvi.actions import Actions
+from ivvi.dynamics.state_encoding import state_rows
 from ivvi.evaluation.model_draws import draw
 from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.evaluation.value_policy import planner_of
@@ -152,14 +153,14 @@ def stability(
     model, method, draws, seed
         As for `ivvi.value`.
     states
-        (n, d_x), or one state (d_x,).
+        (n, d_x), one state (d_x,), or a table with the columns of the log.
     step
         Step of the episode, from 0 on.
     progress
         Called with the number of further plans that were made.
     """
     source = ValueInputs.of(model)
-    x = np.atleast_2d(np.asarray(states, dtype=np.float64))
+    x = state_rows(states, policy.problem.model)
     actions = policy.decide(x, step)
     planner = planner_of(policy)
     models, _ = draw(source, method, draws, np.random.default_rng(seed))

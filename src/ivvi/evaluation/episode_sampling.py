@@ -20,7 +20,7 @@ import numpy as np
 
 from ivvi._io.result import Compact
 from ivvi.dynamics.model import Dynamics
-from ivvi.dynamics.state_encoding import state_numbers
+from ivvi.dynamics.state_encoding import state_rows
 from ivvi.errors import InputError
 from ivvi.evaluation.many_model_rollout import Episodes
 from ivvi.evaluation.model_draws import student_variance
@@ -74,8 +74,8 @@ class RolloutDesign(Compact):
     def of(cls, problem: Problem, starts: Any, draws: int, seed: int) -> RolloutDesign:
         """Take the log's first states, in an order at random, or those given."""
         model = problem.model
-        first = np.atleast_2d(state_numbers(model.starts if starts is None else starts, model))
-        if first.size == 0 or first.ndim != 2 or first.shape[1] != len(model.state):
+        first = model.starts if starts is None else state_rows(starts, model)
+        if first.size == 0 or first.shape[1] != len(model.state):
             raise InputError(
                 f"first states of shape {first.shape} were found; expected rows of "
                 f"{len(model.state)} ({', '.join(model.state)}): pass starts (--start)"

@@ -19,9 +19,8 @@ from ivvi._io.result import Compact
 from ivvi.dynamics.end_payoffs import all_ends
 from ivvi.dynamics.next_state_distribution import Categories, next_state
 from ivvi.dynamics.range_clamping import FAR, beyond
-from ivvi.dynamics.rollout import run_episodes, take_step
+from ivvi.dynamics.rollout import called_actions, run_episodes, take_step
 from ivvi.dynamics.state_update import StateUpdate
-from ivvi.errors import InputError
 from ivvi.evaluation.actors import Actor, Fixed, Planned
 from ivvi.evaluation.model_draws import ModelDraws
 from ivvi.evaluation.noise_shape import shaped
@@ -263,13 +262,7 @@ def _steps_called(
     step, alive = _compiled_step(task), jnp.ones(x.shape[:2])
     for h in range(task.horizon):
         states = np.asarray(x).reshape(-1, x.shape[-1])
-        a = np.asarray(policy(states), dtype=np.float64)
-        if a.ndim != 2 or len(a) != len(states):
-            raise InputError(
-                f"the policy returned actions of shape {a.shape} for {len(states)} states; "
-                "expected one row for each"
-            )
-        before, a = np.asarray(x), a.reshape(*x.shape[:2], -1)
+        before, a = np.asarray(x), called_actions(policy, states, h).reshape(*x.shape[:2], -1)
         x, r, alive = step(models, x, a, keys, h, alive)
         yield before, a, np.asarray(r)
 

@@ -34,6 +34,8 @@ WARNINGS = {
     "guess",
 }
 """The warning above the numbers, by the verdict on the instruments."""
+LARGE_MISFIT = 1 / 3
+"""Misfit, for one of the gain, from which on a gain is not to be acted on."""
 MISFIT_REMEDY = "fit with --features auto (phi='auto'), or keep to what is done today"
 """What to do where the model does not reproduce the log's own return."""
 RIVAL_WORDS = {"behaviour": "what is done today", "zero": "doing nothing"}
@@ -289,11 +291,11 @@ def _next(worth: Valuation) -> str:
         reason = f"but that rests on {UNTRUSTED[word]}."
         return f"Do not act on this: {more[0].lower()}{more[1:]}, {reason}"
     missed = 0.0 if worth.gap is None else worth.gap.clear_misfit
-    if low > 0 and missed > gain.estimate:
+    if low > 0 and missed > LARGE_MISFIT * gain.estimate:
+        than = "more than that" if missed > gain.estimate else "much of that"
         return (
             f"Do not act on this yet: {more[0].lower()}{more[1:]} in the model, but the model is "
-            f"off by more than that, {missed:,.4g}, for the log's own policy (misfit); "
-            f"{MISFIT_REMEDY}."
+            f"off by {than}, {missed:,.4g}, for the log's own policy (misfit); {MISFIT_REMEDY}."
         )
     if low > 0:
         step = f"{more}: ask `ivvi sensitivity` how invalid the instrument may be, then try it."

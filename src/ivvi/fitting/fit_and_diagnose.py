@@ -178,7 +178,8 @@ def _with_doubts(fit: Fit, log: Log, *, transformed: bool) -> Fit:
     drawn = any(not source for _, source in log.roles.carried)
     if drawn and not refused:
         rows = log.watched(None).head(episodes=True)
-        fit = replace(fit, plan_doubts=remembered_contexts(rows, log.roles))
+        contexts = remembered_contexts(rows, log.roles)
+        fit = replace(fit, plan_doubts=fit.plan_doubts + contexts)
     if not transformed:
         return fit
     clusters = () if fit.inference is None else fit.errors.clusters

@@ -13,6 +13,7 @@ import numpy as np
 
 from ivvi._io.checkpoint import Checkpoint
 from ivvi.diagnostics import Diagnostics, Strength, diagnose, strength
+from ivvi.diagnostics.misspecification.step_effects import step_patterns
 from ivvi.diagnostics.reduced_form import reduced_form
 from ivvi.diagnostics.strength import explain_unidentified
 from ivvi.errors import IdentificationError, InputError
@@ -40,6 +41,7 @@ from ivvi.fitting.fit import Fit
 from ivvi.fitting.fit_warnings import row_warnings, unnamed_doubts
 from ivvi.fitting.incremental.saved_moments import Shard
 from ivvi.fitting.inference_tables import Inference, half_widths
+from ivvi.fitting.panels.differences import DifferencedTable
 from ivvi.fitting.second_pass import second_pass
 from ivvi.logs import Batch, Counts, Log, Roles, Sample
 from ivvi.logs.columns.patterns import Columns
@@ -202,6 +204,8 @@ class FitPipeline:
             told = self._of_unnamed(log, moments, estimate, errors, notes, omitted)
             errors, notes, omitted = told
         doubts = tuple(omitted)
+        differenced = log is not None and isinstance(log.table, DifferencedTable)
+        is_changed = differenced or (log is not None and log.is_residual)
         if isinstance(method, KClass) and (mixed := method.doubt(moments.n)):
             doubts = (mixed, *doubts)
         return Fit(
@@ -217,6 +221,7 @@ class FitPipeline:
             sample=None if head is None else Sample.of(head, shard.roles),
             notes=notes,
             doubts=doubts,
+            plan_doubts=() if is_changed else step_patterns(moments, shard.roles),
             reward_doubts=tuple(text for text in omitted if omitted[text] == shard.roles.reward),
         )
 

@@ -22,6 +22,8 @@ NO_ROLE = (
 """Fields of `Roles` that do not assign a role to a column."""
 
 
+SHARED_COLUMNS = ({"state", "next_state"}, {"state", "step"})
+"""Roles that one column may have together: a state that depends on the step is a trend."""
 PATH = "path of "
 """Begins the name of a cluster column that is not in the table: groups of episodes in which
 the instruments that follow take the same values at all steps
@@ -335,7 +337,8 @@ class Roles:
             value = getattr(self, field.name)
             for name in (value,) if isinstance(value, str) else value or ():
                 earlier = role_of.setdefault(name, field.name)
-                if earlier != field.name and not {earlier, field.name} <= {"state", "next_state"}:
+                pair = {earlier, field.name}
+                if len(pair) > 1 and not any(pair <= allowed for allowed in SHARED_COLUMNS):
                     first, second = earlier.replace("_", "-"), field.name.replace("_", "-")
                     raise ColumnError(f"column {name!r} is given both as {first} and as {second}")
 

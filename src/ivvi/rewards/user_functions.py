@@ -26,6 +26,14 @@ from ivvi.features.blocks import Array
 from ivvi.features.custom_block import import_function, import_path
 
 CONTEXT, INSTRUMENT = "context", "instrument"
+PLACES: tuple[tuple[str, ...], ...] = (
+    ("x", "s", "state", "states"),
+    ("a", "u", "action", "actions"),
+    ("x_next", "xn", "next_x", "next_state"),
+    ("h", "t", "step"),
+)
+"""Usual names of a reward's arguments, by place."""
+GIVEN = ("states", "actions", "next states", "the step")
 NODES = 16
 """Number of instrument draws that represent those of the log."""
 FloatRows = tuple[tuple[float, ...], ...]
@@ -309,12 +317,19 @@ def _parameters(function: Callable[..., Any], path: str) -> tuple[int, tuple[str
     Beside them the names that it asks for.
     """
     try:
-        parameters = inspect.signature(function).parameters.values()
+        parameters = tuple(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return 2, ()
     asks = tuple(p.name for p in parameters if p.name in (CONTEXT, INSTRUMENT))
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     count = sum(p.kind in kinds and p.default is p.empty and p.name not in asks for p in parameters)
+    for at, parameter in enumerate(parameters[:count]):
+        place = next((i for i, names in enumerate(PLACES) if parameter.name in names), at)
+        if place != at:
+            raise InputError(
+                f"the reward {path!r} calls its argument {at + 1} {parameter.name!r}, but it is "
+                f"given {GIVEN[at]} there; arguments come in the order x, a, x', h"
+            )
     if not 2 <= count <= 4:
         raise InputError(
             f"the reward {path!r} takes {count} arguments; expected x, a, then optionally x', h, "
