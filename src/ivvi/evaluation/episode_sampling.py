@@ -35,8 +35,9 @@ STEPS, FEW, SOME, MANY, MANY_STEPS = 400, 2, 16, 100, 6000
 A world's noise is the estimate's: eight episodes of 50 steps add 1 to 4% to the variance where
 returns are smooth in W. Where few episodes decide (a death, a level), what a draw changes in 27
 of them made intervals of the same value a third or thrice as long from log to log."""
-POINT_EPISODES, POINT_STEPS, GROUPS = 400, 100_000, 200
-"""Episodes of the estimate itself, at least, and steps; groups that they are weighted in."""
+POINT_EPISODES, POINT_STEPS, MOST_POINT, GROUPS = 400, 100_000, 20_000, 200
+"""Episodes of the estimate itself, at least, and steps, in so many episodes at most; groups that
+they are weighted in."""
 FEW_STARTS = 10
 KEPT_STEPS, FEW_KEPT, MOST_KEPT = 20_000, 24, 96
 """Steps whose states and actions are looked at, and in how many episodes."""
@@ -83,9 +84,10 @@ class RolloutDesign(Compact):
         least = FEW if (first == first[0]).all() else SOME
         if problem.terminal is not None or model.categories:
             least = max(MANY, MANY_STEPS // problem.horizon)
-        count = max(least, -(-STEPS // problem.horizon))
+        count = max(least, min(-(-STEPS // problem.horizon), MANY))
         size = min(CHUNK, draws)
-        needed = max(POINT_EPISODES, len(first), POINT_STEPS // problem.horizon)
+        needed = min(POINT_STEPS // problem.horizon, MOST_POINT)
+        needed = max(POINT_EPISODES, len(first), needed)
         late = starts is None and _lacks_first_rows(model)
         return cls(first, starts is None, size, count, -(-needed // (size * count)), seed, late)
 
