@@ -31,11 +31,13 @@ def results():
     choice = ivvi.choose_features(log, ["linear", "spline:3"], folds=5)
     beside = ivvi.table({"all": fit}, features="a*", beside="least-squares")
     named |= {"stability": firm, "features": choice, "table": beside}
+    named["structures"] = ivvi.fit(log, "auto").choice
+    named["trace"] = ivvi.fit(log, method="sgda").estimate.trace
     return named | {"value": worth, "sensitivity": doubt}
 
 
 KINDS = ("log", "fit", "diagnostics", "policy", "value", "sensitivity")
-KINDS += ("stability", "features", "table")
+KINDS += ("stability", "features", "table", "structures", "trace")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -156,5 +156,5 @@ def test_a_policy_of_the_user_may_ask_for_the_step(fit):
 
 def test_a_policy_that_fails_is_refused_in_one_sentence(fit):
     asked = {"reward": REWARD, "horizon": 3, "draws": 20, "against": ()}
-    with pytest.raises(ivvi.InputError, match="the policy failed for .* states: .*rows of states"):
+    with pytest.raises(ivvi.InputError, match=r"the policy failed for .* states: .*rows of states"):
         ivvi.value(lambda x: [0, 0] if x[0] > 3 else [1, 1], fit, **asked)

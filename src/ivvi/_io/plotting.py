@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -73,6 +74,30 @@ def draw_intervals(
         ax.plot(estimate, y, "o", color=colour, ms=6)
     ax.set_yticks(range(len(lines), 0, -1), lines)
     ax.set_ylim(0.3, len(lines) + 0.7)
+
+
+def plot_explained(
+    gains: Mapping[str, float],
+    chosen: str,
+    folds: int,
+    path: str | os.PathLike[str] | None,
+    *,
+    force: bool,
+) -> Any:
+    """Draw what features explain beyond the linear model, by name, the chosen ones blue.
+
+    Candidates without a finite gain have no mark; `path` saves the picture.
+    """
+    check_figure(path, force=force)
+    figure, axes = make_axes(1, 1)
+    figure.set_size_inches(6.5, 1.4 + 0.3 * len(gains))
+    shares = [gain if math.isfinite(gain) else math.nan for gain in gains.values()]
+    colours = [IV if name == chosen else MUTED for name in gains]
+    axes[0, 0].axvline(0, color=MUTED, lw=0.8)
+    draw_intervals(axes[0, 0], list(gains), [(gain, gain, gain) for gain in shares], colours)
+    axes[0, 0].set(xlabel=f"share of the linear model's error variance explained, {folds} folds")
+    axes[0, 0].set_title(f"chosen: {chosen}", loc="left", fontsize=10)
+    return finished(figure, path, force=force)
 
 
 def draw_survival(

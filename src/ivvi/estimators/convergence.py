@@ -8,12 +8,14 @@ saddle point it grows with the root of n.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from ivvi._io.plotting import IV, check_figure, finished, make_axes
 from ivvi._io.result import Compact, Records, TableResult
 from ivvi.features.design import Floats
 from ivvi.moments import Moments
@@ -78,6 +80,18 @@ class Trace(TableResult):
         names = ("t", "loss", "distance")
         points = zip(self.t, self.loss, self.distance, strict=True)
         return [dict(zip(names, point, strict=True)) for point in points]
+
+    def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
+        """Draw how the loss and the distance to the target fall; `path` saves the picture."""
+        check_figure(path, force=force)
+        figure, axes = make_axes(1, 2)
+        panels = (("objective max_K L(W, K)", self.loss), ("distance to the target", self.distance))
+        for ax, (label, values) in zip(axes[0], panels, strict=True):
+            ax.plot(self.t, values, "o-", color=IV, ms=3, lw=1.4)
+            ax.set(xlabel="iteration", xscale="symlog", yscale="log")
+            ax.set_title(label, loc="left", fontsize=10)
+        figure.suptitle(self.status, fontsize=10)
+        return finished(figure, path, force=force)
 
     def to_json(self) -> dict[str, Any]:
         """Describe the trace with JSON values; what is infinite is null."""

@@ -16,12 +16,14 @@ best by that much is used for them, and they must still win.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
+from ivvi._io.plotting import plot_explained
 from ivvi._io.result import Records, TableResult
 from ivvi.errors import DataError
 from ivvi.estimators.cross_validation import PENALTIES, Losses, cross_validate
@@ -127,6 +129,11 @@ class FeatureChoice(TableResult):
     def records(self) -> Records:
         """Return the structures, one row each, in the order in which they were tried."""
         return [asdict(one) for one in self.compared]
+
+    def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
+        """Draw what each structure explains, the chosen one blue; `path` saves the picture."""
+        gains = {"linear": 0.0} | {one.label: one.gain for one in self.compared}
+        return plot_explained(gains, self.label, self.folds, path, force=force)
 
     def to_json(self) -> dict[str, Any]:
         """Describe the choice with JSON values."""

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ivvi._io.plotting import IV, MUTED, check_figure, draw_intervals, finished, make_axes
+from ivvi._io.plotting import plot_explained
 from ivvi._io.result import Records, TableResult, json_records
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.cross_validation import fold_moments_of_log, others
@@ -81,18 +81,8 @@ class SieveChoice(TableResult):
 
         Candidates that the instruments do not identify have no mark.
         """
-        check_figure(path, force=force)
-        figure, axes = make_axes(1, 1)
-        figure.set_size_inches(6.5, 1.4 + 0.3 * len(self.candidates))
-        gains = [c.gain if np.isfinite(c.gain) else np.nan for c in self.candidates]
-        words = [c.word for c in self.candidates]
-        colours = [IV if word == self.word else MUTED for word in words]
-        axes[0, 0].axvline(0, color=MUTED, lw=0.8)
-        draw_intervals(axes[0, 0], words, [(gain, gain, gain) for gain in gains], colours)
-        label = f"share of the linear model's error variance explained, {self.folds} folds"
-        axes[0, 0].set(xlabel=label)
-        axes[0, 0].set_title(f"chosen: {self.word}", loc="left", fontsize=10)
-        return finished(figure, path, force=force)
+        gains = {one.word: one.gain for one in self.candidates}
+        return plot_explained(gains, self.word, self.folds, path, force=force)
 
     def to_json(self) -> dict[str, Any]:
         """Describe the choice with JSON values."""
