@@ -95,7 +95,7 @@ def plot_explained(
     colours = [IV if name == chosen else MUTED for name in gains]
     axes[0, 0].axvline(0, color=MUTED, lw=0.8)
     draw_intervals(axes[0, 0], list(gains), [(gain, gain, gain) for gain in shares], colours)
-    axes[0, 0].set(xlabel=f"share of the linear model's error variance explained, {folds} folds")
+    axes[0, 0].set(xlabel=f"share of error variance explained, {folds} folds")
     axes[0, 0].set_title(f"chosen: {chosen}", loc="left", fontsize=10)
     return finished(figure, path, force=force)
 

@@ -18,7 +18,8 @@ def log_with(effect, episodes=150, steps=14, seed=0, state="x"):
         a = 0.3 * x + z + u
         rows.append((np.arange(episodes), np.full(episodes, t), x, a, z))
         x = 0.8 * x - 0.5 * a + effect[t] + u + 0.3 * rng.normal(size=episodes)
-    columns = map(np.concatenate, zip(*rows, strict=True))
+    parts = map(np.concatenate, zip(*rows, strict=True))
+    columns = dict(zip(("who", "t", "x", "a", "z"), parts, strict=True))
     roles = {"action": "a", "instrument": "z", "episode": "who", "step": "t"}
     return ivvi.read_logs(
         dict(zip(("who", "t", "x", "a", "z"), columns, strict=True)), state=state, **roles
