@@ -225,7 +225,7 @@ def cragg_donald(moments: Moments) -> float | None:
     X = parts.X / scale
     fitted = parts.basis.T @ X
     rest = residual(parts.basis, X)
-    if min(np.linalg.svd(V, compute_uv=False)[-1] for V in (X, rest)) < RANK_TOLERANCE:
+    if min(np.linalg.svd(columns, compute_uv=False)[-1] for columns in (X, rest)) < RANK_TOLERANCE:
         return None
     _, triangle = np.linalg.qr(rest)
     whitened = np.linalg.solve(triangle.T, fitted.T).T
@@ -233,8 +233,8 @@ def cragg_donald(moments: Moments) -> float | None:
     return float(smallest * parts.freedom / q)
 
 
-def residual(basis: Floats, V: Floats) -> Floats:
-    """Return what the orthonormal columns of Q leave of V, with rounding errors set to zero."""
-    rest = V - basis @ (basis.T @ V)
-    nothing = np.linalg.norm(rest, axis=0) <= RANK_TOLERANCE * np.linalg.norm(V, axis=0)
+def residual(basis: Floats, columns: Floats) -> Floats:
+    """Return what an orthonormal basis leaves of columns, with rounding errors set to zero."""
+    rest = columns - basis @ (basis.T @ columns)
+    nothing = np.linalg.norm(rest, axis=0) <= RANK_TOLERANCE * np.linalg.norm(columns, axis=0)
     return np.where(nothing, 0.0, rest)

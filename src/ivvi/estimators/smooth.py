@@ -77,14 +77,14 @@ class Smooth:
         scale, scale_psi = _spread(rows.Phi), _spread(rows.Psi)
         Phi, Psi = rows.Phi / scale, rows.Psi / scale_psi
         root = np.linalg.cholesky(Psi.T @ Psi + np.diag(share * self.first_stage * E + LEAST))
-        X = solve_triangular(root, Psi.T @ Phi, lower=True)
+        fitted = solve_triangular(root, Psi.T @ Phi, lower=True)
         c = solve_triangular(root, Psi.T @ rows.Y, lower=True)
         basis = solve_triangular(root, Psi.T @ whiten(moments).basis, lower=True)
         slopes, influence, breads, lost = [], [], [], []
         for penalty, moment in zip(self.penalty, c.T, strict=True):
-            inverse = np.linalg.inv(X.T @ X + np.diag(share * penalty * D + LEAST))
-            slopes.append(inverse @ (X.T @ moment) / scale)
-            influence.append(inverse @ X.T @ basis / scale[:, None])
+            inverse = np.linalg.inv(fitted.T @ fitted + np.diag(share * penalty * D + LEAST))
+            slopes.append(inverse @ (fitted.T @ moment) / scale)
+            influence.append(inverse @ fitted.T @ basis / scale[:, None])
             units = moments.n * np.outer(scale, scale)
             breads.append(inverse / units)
             lost.append((inverse * (share * penalty * D)) @ inverse / units)

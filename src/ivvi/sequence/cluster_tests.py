@@ -156,7 +156,7 @@ def _as_small(parts: list[Floats], p_value: float) -> float:
 
     Under the null the sign of a block is by chance (exactly so where scores are symmetric).
     With U an orthonormal basis of the scores S and signs s, |U^T s|^2 = n T^2 / (T^2 + n - 1);
-    it is |L^-1 S^T s|^2 with L L^T = S^T S.
+    it is |triangle^-1 S^T s|^2 with triangle triangle^T = S^T S.
     """
     blocks = len(parts[0])
     if len(parts) * p_value * DRAWS < 1:
@@ -165,8 +165,8 @@ def _as_small(parts: list[Floats], p_value: float) -> float:
     small = np.zeros(DRAWS, dtype=bool)
     limits = {d: _limit(p_value, d, blocks) for d in {part.shape[1] for part in parts}}
     for part in parts:
-        L = np.linalg.cholesky(part.T @ part)
-        squares = np.sum(np.linalg.solve(L, (signs @ part).T) ** 2, axis=0)
+        triangle = np.linalg.cholesky(part.T @ part)
+        squares = np.sum(np.linalg.solve(triangle, (signs @ part).T) ** 2, axis=0)
         small |= squares >= limits[part.shape[1]]
     return float(1 + small.sum()) / (1 + DRAWS)
 

@@ -402,12 +402,12 @@ def _minimise(scores: EffectScores, thetas: Floats, free: Bools) -> tuple[Floats
     return values, thetas
 
 
-def _solved(A: Floats, b: Floats) -> Floats:
-    """Solve A x = b for each of (w, p, p) and (w, p); the shortest x where a matrix is singular."""
+def _solved(matrices: Floats, b: Floats) -> Floats:
+    """Solve systems (w, p, p) for b (w, p); the shortest solution where a matrix is singular."""
     try:
-        return np.asarray(np.linalg.solve(A, b[:, :, None])[:, :, 0])
+        return np.asarray(np.linalg.solve(matrices, b[:, :, None])[:, :, 0])
     except np.linalg.LinAlgError:
-        return np.asarray(np.einsum("wij,wj->wi", np.linalg.pinv(A, hermitian=True), b))
+        return np.asarray(np.einsum("wij,wj->wi", np.linalg.pinv(matrices, hermitian=True), b))
 
 
 def _evaluate(scores: EffectScores, thetas: Floats, free: Bools) -> tuple[Floats, Floats, Floats]:

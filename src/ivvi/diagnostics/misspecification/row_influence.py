@@ -213,8 +213,8 @@ def _without_trend(s: Floats, codes: Ints, levels: list[object]) -> Floats:
     rank = np.empty(len(levels))
     rank[np.argsort(np.array(levels))] = np.arange(len(levels))
     x = rank[codes] / max(len(levels) - 1, 1) - 0.5
-    X = np.column_stack([np.ones(len(x)), x, x**2, x**3])
-    return np.asarray(s - X @ np.linalg.lstsq(X, s, rcond=None)[0])
+    trend = np.column_stack([np.ones(len(x)), x, x**2, x**3])
+    return np.asarray(s - trend @ np.linalg.lstsq(trend, s, rcond=None)[0])
 
 
 def _by_group(s: Floats, codes: Ints, own: Ints) -> tuple[float, float]:

@@ -153,7 +153,7 @@ def _memory(moments: Moments, d_x: int) -> float:
     if moments.n <= moments.design.width:
         return 0.0
     scatter, y = moments.scatter, list(moments.design.y_columns)
-    x, both = list(range(1, 1 + d_x)), list(range(1, len(moments.design.phi_names)))
+    x, slopes = list(range(1, 1 + d_x)), list(range(1, len(moments.design.phi_names)))
 
     def left(controls: list[int]) -> Floats:
         inverse = np.linalg.pinv(scatter[np.ix_(controls, controls)], hermitian=True)
@@ -161,7 +161,7 @@ def _memory(moments: Moments, d_x: int) -> float:
         rest: Floats = np.diag(scatter[np.ix_(y, y)] - cross @ inverse @ cross.T)
         return rest
 
-    before, after = left(x), left(both)
+    before, after = left(x), left(slopes)
     shares = 1 - after[before > 0] / before[before > 0]
     return float(shares.max(initial=0.0))
 
@@ -223,9 +223,9 @@ class SolvedProjection:
 
     def products(self, v: Floats, weight: Floats | None) -> tuple[Floats, Floats]:
         """Return the columns and the instruments of a robust set, (t, n) and (k, n)."""
-        one = effect_score(self.effect, self.moments)
-        columns, Z = one.R @ v.T, ((v - one.space.shift) @ one.space.to_white).T
-        return (columns if weight is None else columns * weight), Z
+        score = effect_score(self.effect, self.moments)
+        columns, instruments = score.R @ v.T, ((v - score.space.shift) @ score.space.to_white).T
+        return (columns if weight is None else columns * weight), instruments
 
 
 def second_pass(
@@ -253,8 +253,8 @@ def second_pass(
                 v = whole_rows(one.moments.design, batch)
                 moved[h, at] = one.influence(v, batch.weight)
                 if (meats := sets[h]) is not None:
-                    columns, Z = one.products(v, batch.weight)
-                    _add(meats, columns, Z, [code[at] for code in numbers])
+                    columns, instruments = one.products(v, batch.weight)
+                    _add(meats, columns, instruments, [code[at] for code in numbers])
             if implied is not None:
                 moved[H:] = implied.influence(window.rows)
             _add(joint, moved, np.ones((1, window.count)), numbers)
@@ -338,9 +338,9 @@ def _robust_set(
 
 def _rank_statistic(effect: PartialledEffect) -> float:
     """Return the rank statistic of the first stages, homoskedastic: its least root times n."""
-    P, M = effect.explained[1:, 1:], effect.unexplained[1:, 1:]
+    explained, unexplained = effect.explained[1:, 1:], effect.unexplained[1:, 1:]
     try:
-        root = np.linalg.inv(np.linalg.cholesky(M))
+        root = np.linalg.inv(np.linalg.cholesky(unexplained))
     except np.linalg.LinAlgError:
         return np.inf
-    return float(effect.freedom * np.linalg.eigvalsh(root @ P @ root.T)[0])
+    return float(effect.freedom * np.linalg.eigvalsh(root @ explained @ root.T)[0])

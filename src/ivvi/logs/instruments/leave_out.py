@@ -243,22 +243,22 @@ def _stacked(columns: Sequence[Floats], rows: int) -> Floats:
     return np.column_stack(columns) if columns else np.empty((rows, 0))
 
 
-def _sums(V: Floats, group: Ints, weight: Floats) -> Floats:
+def _sums(columns: Floats, group: Ints, weight: Floats) -> Floats:
     """Return the weighted sums of columns over the group of each row, (n, k)."""
-    sums: list[Any] = [np.bincount(group, weight * column)[group] for column in V.T]
-    return _stacked(sums, len(V))
+    sums: list[Any] = [np.bincount(group, weight * column)[group] for column in columns.T]
+    return _stacked(sums, len(columns))
 
 
-def _within(V: Floats, group: Ints, weight: Floats) -> Floats:
+def _within(columns: Floats, group: Ints, weight: Floats) -> Floats:
     """Return columns less their weighted means in groups, (n, k)."""
     mass = np.bincount(group, weight)
-    means = _sums(V, group, weight) / np.where(mass > 0, mass, 1.0)[group][:, None]
-    return V - means
+    means = _sums(columns, group, weight) / np.where(mass > 0, mass, 1.0)[group][:, None]
+    return columns - means
 
 
-def _inverse(S: Floats) -> Floats:
+def _inverse(gram: Floats) -> Floats:
     """Return the pseudo-inverse of a Gram matrix, in the scale of its columns."""
-    scale = np.sqrt(np.where(np.diag(S) > 0, np.diag(S), 1.0))
+    scale = np.sqrt(np.where(np.diag(gram) > 0, np.diag(gram), 1.0))
     whole = np.outer(scale, scale)
-    inverse: Floats = np.linalg.pinv(S / whole, rcond=1e-9, hermitian=True) / whole
+    inverse: Floats = np.linalg.pinv(gram / whole, rcond=1e-9, hermitian=True) / whole
     return inverse

@@ -7,7 +7,8 @@ Among distributions q of a plan u in a box whose coordinates are independent, th
 which soft actor-critics maximise too. Coordinate by coordinate, q_i is proportional to
 exp(E[value | u_i] / temperature); the others enter by their means, which is exact where the
 value is quadratic. The mean of q is acted on: near the middle of the box where the model says that
-actions hardly matter, at the best action where they matter much.
+actions hardly matter, at the best action where they matter much. A quadratic value is
+-(u^T H u / 2 + g . u).
 """
 
 from __future__ import annotations
