@@ -148,16 +148,16 @@ WORLDS = [(name, True) for name in RIGHT] + [(name, False) for name in WRONG]
 def measure(world: tuple[str, bool], logs: int, seed: int = 0, bar: Bar = no_bar) -> DoubtCount:
     """Fit logs of a world by the shortest call, and count those whose features are doubted."""
     name, right = world
-    draw, said = (RIGHT if right else WRONG)[name], []
+    draw, doubts = (RIGHT if right else WRONG)[name], []
     for i in range(logs):
         log = draw(np.random.default_rng([seed, i]))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", IvviWarning)  # they are what is counted
-            said += list(estimate(log).doubts[:1])
+            doubts += list(estimate(log).doubts[:1])
         bar(1)
-    causes = [text.partition(" (p")[0] for text in said]
+    causes = [text.partition(" (p")[0] for text in doubts]
     most = max(set(causes), key=causes.count, default="")
-    return DoubtCount(name, right, logs, len(said), most)
+    return DoubtCount(name, right, logs, len(doubts), most)
 
 
 def table(records: list[DoubtCount]) -> str:

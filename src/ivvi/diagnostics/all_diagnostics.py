@@ -54,8 +54,8 @@ def diagnose(
         exact = "an action is an exact function of the instruments and the state"
         panel.reasons["cragg_donald"] = panel.general or panel.reasons.get("first_stage", exact)
     rank_test, effective = panel.rank_test(donald), panel.effective(donald)
-    parts = partial_out(moments)
-    m, q = len(parts.names), parts.count
+    partialled = partial_out(moments)
+    m, q = len(partialled.names), partialled.count
     values = {"bias": bias_values(m, q), "size": size_values(m, q)}
     critical = {kind: row for kind, row in values.items() if row is not None}
     if not critical:

@@ -132,8 +132,8 @@ def liml_k(moments: Moments) -> Floats:
     inside = [i for i, c in enumerate(rows.phi_kept) if c not in set(exogenous(moments))]
     roots = np.empty(len(design.outputs))
     for j in range(len(roots)):
-        both = np.column_stack([rows.Y[:, j], rows.Phi[:, inside]])
-        short = both - space.included @ (space.included.T @ both)
+        output_and_endogenous = np.column_stack([rows.Y[:, j], rows.Phi[:, inside]])
+        short = output_and_endogenous - space.included @ (space.included.T @ output_and_endogenous)
         scale = np.linalg.norm(short, axis=0)
         short = short / np.where(scale > 0, scale, 1.0)
         long = short - space.excluded.basis @ (space.excluded.basis.T @ short)

@@ -115,11 +115,17 @@ def paths(
     with jax.enable_x64(True):
         starts, keys = jnp.asarray(episodes.starts), _keys(episodes)
         if hasattr(actor, "begin"):
-            both = _compiled_paths(task, actor)(models, parameters, starts, keys)
+            states_and_actions = _compiled_paths(task, actor)(models, parameters, starts, keys)
         else:
             steps = list(_steps_called(task, actor, models, starts, keys))
-            both = np.stack([x for x, _, _ in steps]), np.stack([a for _, a, _ in steps])
-        x, a = (np.asarray(part).reshape(task.horizon, -1, part.shape[-1]) for part in both)
+            states_and_actions = (
+                np.stack([x for x, _, _ in steps]),
+                np.stack([a for _, a, _ in steps]),
+            )
+        x, a = (
+            np.asarray(part).reshape(task.horizon, -1, part.shape[-1])
+            for part in states_and_actions
+        )
         return x, a
 
 

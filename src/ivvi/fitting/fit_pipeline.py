@@ -199,8 +199,8 @@ class FitPipeline:
         omitted: dict[str, str] = {}
         if log is not None and head is not None:
             notes, omitted = row_warnings(self.method, log, head, shard, estimate)
-            told = self._of_unnamed(log, moments, estimate, errors, notes, omitted)
-            errors, notes, omitted = told
+            after_unnamed = self._of_unnamed(log, moments, estimate, errors, notes, omitted)
+            errors, notes, omitted = after_unnamed
         doubts = tuple(omitted)
         if isinstance(method, KClass) and (mixed := method.doubt(moments.n)):
             doubts = (mixed, *doubts)

@@ -371,13 +371,15 @@ def merge_episodes(parts: Sequence[EpisodeMoments]) -> EpisodeMoments:
     named = [label for part in parts for label in part.labels]
     labels = tuple(named[i] for i in first) if len(named) == len(place) else ()
     spans = [part.spans for part in parts if part.spans is not None]
-    whole = None
+    joined_spans = None
     if labels and len(spans) == len(parts):
-        whole = np.tile([np.inf, -np.inf], (len(numbers), 1))
-        np.minimum.at(whole[:, 0], place, np.concatenate(spans)[:, 0])
-        np.maximum.at(whole[:, 1], place, np.concatenate(spans)[:, 1])
+        joined_spans = np.tile([np.inf, -np.inf], (len(numbers), 1))
+        np.minimum.at(joined_spans[:, 0], place, np.concatenate(spans)[:, 0])
+        np.maximum.at(joined_spans[:, 1], place, np.concatenate(spans)[:, 1])
     counted = bool(labels) and all(part.counted for part in parts)
-    return EpisodeMoments(numbers, weight, mean, scatter, parts[0].by, labels, whole, counted)
+    return EpisodeMoments(
+        numbers, weight, mean, scatter, parts[0].by, labels, joined_spans, counted
+    )
 
 
 def _added(

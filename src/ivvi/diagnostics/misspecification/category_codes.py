@@ -60,12 +60,12 @@ def category_codes(head: Batch, roles: Roles) -> list[CategoryCode]:
     """Return the states among the first rows that seem to be codes, each with what shows it."""
     coded = {name for c in roles.categories for name in c.names}
     rows = head.first(MOST_ROWS)
-    whole = {
+    code_like = {
         name: x
         for name, x in zip(roles.state, rows.x.T, strict=True)
         if name not in coded and _is_code_like(x)
     }
-    if not whole or (rows.weight is not None and not rows.weight.all()):
+    if not code_like or (rows.weight is not None and not rows.weight.all()):
         return []
     base = np.column_stack([np.ones(len(rows)), rows.x, rows.z])
     if len(rows) < FEWEST_ROWS or base.shape[1] > min(MOST_REGRESSORS, len(rows) / 2):
@@ -74,8 +74,8 @@ def category_codes(head: Batch, roles: Roles) -> list[CategoryCode]:
     names = (*roles.outputs, *roles.action)
     groups = _groups(rows)
     codes = []
-    for name, x in whole.items():
-        p_values = _lack_of_fit(x, base, others, groups) * len(whole)
+    for name, x in code_like.items():
+        p_values = _lack_of_fit(x, base, others, groups) * len(code_like)
         at = int(np.argmin(p_values))
         if p_values[at] < LEVEL:
             codes.append(CategoryCode(name, len(np.unique(x)), names[at], float(p_values[at])))

@@ -274,13 +274,13 @@ class SGDA:
 
     def _rows(self, log: Log, n: int) -> RowSource:
         """Choose the order of the rows."""
-        whole = self.batch == "episode"
+        by_episode = self.batch == "episode"
         if self.order == "logged" or (self.order == "auto" and self.paper_run):
-            return Streamed(log, n, whole=whole, as_logged=True)
+            return Streamed(log, n, by_episode=by_episode, as_logged=True)
         in_memory = self.order in ("shuffled", "iid")
         if in_memory or (self.order == "auto" and log.table.in_memory):
-            return Shuffled(log, draws=self.order == "iid", whole=whole)
-        return Streamed(log, n, whole=whole)
+            return Shuffled(log, draws=self.order == "iid", by_episode=by_episode)
+        return Streamed(log, n, by_episode=by_episode)
 
     def _descent(
         self,

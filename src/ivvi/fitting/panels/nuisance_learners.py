@@ -149,10 +149,10 @@ def called(learner: Any) -> str:
 
 
 def cross_fitted(
-    made: Sequence[Make], c: Floats, y: Floats, weight: Floats | None, fold: Ints, name: str
+    learners: Sequence[Make], c: Floats, y: Floats, weight: Floats | None, fold: Ints, name: str
 ) -> Floats:
     """Predict a column of each fold by learners of all others, (n,); several are stacked."""
-    predicted = [_predicted(make, c, y, weight, fold, name) for make in made]
+    predicted = [_predicted(make, c, y, weight, fold, name) for make in learners]
     if len(predicted) == 1:
         return predicted[0]
     from scipy.optimize import nnls
