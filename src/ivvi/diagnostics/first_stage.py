@@ -148,8 +148,8 @@ def denominator(scored: Scored, freedom: int) -> int:
     return min(counts) - 1 if counts else freedom
 
 
-@dataclass(frozen=True, slots=True)
-class _Robust:
+@dataclass(frozen=True, slots=True, repr=False)
+class _Robust(Compact):
     """First stages times n^1/2, (m, q), and their variances corrected for small samples."""
 
     pi: Floats

@@ -152,8 +152,8 @@ def _of_blocks(moments: Moments, chosen: np.ndarray) -> Moments:
     return Moments(moments.design, n, total, centre, scatter)
 
 
-@dataclass(frozen=True, slots=True)
-class _FoldSums:
+@dataclass(frozen=True, slots=True, repr=False)
+class _FoldSums(Compact):
     """Second sums of v in units of its spread about its mean, by fold, and where all stands.
 
     Attributes

@@ -24,6 +24,7 @@ from typing import ClassVar
 import numpy as np
 
 from ivvi._io.checkpoint import Checkpoint
+from ivvi._io.result import Compact
 from ivvi.errors import DataError, IdentificationError, InputError
 from ivvi.estimators.covariance.weight_covariance import Covariance
 from ivvi.estimators.estimate import Estimate, Rows, dual, with_weights
@@ -133,8 +134,8 @@ def _moments_of(moments: Moments, log: Log, used: Floats) -> Moments:
     return Moments(design, int(used.sum()), total[0], *sums, absorbed=moments.absorbed)
 
 
-@dataclass(frozen=True, slots=True)
-class _Jackknife:
+@dataclass(frozen=True, slots=True, repr=False)
+class _Jackknife(Compact):
     """One estimator for one log; `across` are the means of t w~', (m, e), where P needs them."""
 
     kind: str
@@ -226,8 +227,8 @@ class _Jackknife:
         return covariance
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
+@dataclass(frozen=True, slots=True, repr=False)
+class _Parts(Compact):
     """Rows v (n, p), weights, exogenous coordinates w (n, e); of actions (n, m): M x, t and P."""
 
     v: Floats

@@ -152,8 +152,8 @@ class CrossValidation(Compact):
     chosen: Floats
 
 
-@dataclass(frozen=True, slots=True)
-class _PenalisedEquations:
+@dataclass(frozen=True, slots=True, repr=False)
+class _PenalisedEquations(Compact):
     """Projected normal equations in units of the columns' spreads: gram w = c.
 
     `each` weighs the penalty of each coefficient, (d, d_y). `mean` puts the constant back:

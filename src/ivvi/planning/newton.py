@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.features.blocks import Array
 
 Objective = Callable[[Array], Array]
@@ -20,8 +21,8 @@ TOLERANCE = 1e-6
 FIRST_DAMPING, CALMER, WILDER = 1e-3, 0.2, 8.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Cost:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Cost(Compact):
     """What is minimised, as a function of flat points u (n, D) in units of the box.
 
     Attributes

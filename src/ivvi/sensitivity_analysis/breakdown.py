@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.actions import Actions
 from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.next_state_distribution import noise_law
@@ -198,8 +199,8 @@ def deviations(model: Dynamics, count: int, rng: np.random.Generator) -> Floats 
     return model.weights.draw_deviations(count, rng)
 
 
-@dataclass(frozen=True, eq=False)
-class Replanned:
+@dataclass(frozen=True, eq=False, repr=False)
+class Replanned(Compact):
     """What the planner recommends in some states when the violation has size t."""
 
     exclusion: Exclusion

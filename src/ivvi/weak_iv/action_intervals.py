@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from ivvi._io.result import Records, TableResult
+from ivvi._io.result import Compact, Records, TableResult
 from ivvi.diagnostics.result import Diagnostics
 from ivvi.diagnostics.tails_and_quantiles import chi2_quantile
 from ivvi.diagnostics.verdict import Verdict
@@ -214,8 +214,8 @@ def robust_intervals(
     return RobustIntervals(intervals, reasons, first if answered < every else "")
 
 
-@dataclass(frozen=True, slots=True)
-class _Maker:
+@dataclass(frozen=True, slots=True, repr=False)
+class _Maker(Compact):
     """Chooses and computes the intervals of the effects on one output."""
 
     problems: ActionEffects

@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.errors import InputError
 from ivvi.estimators.covariance.clusters import cluster_products, cluster_seconds
 from ivvi.estimators.covariance.resolved_standard_errors import FEWEST_WILD
@@ -225,8 +226,8 @@ class WildBootstrap:
         return ends[0], ends[1]
 
 
-@dataclass(frozen=True, slots=True)
-class _Draws:
+@dataclass(frozen=True, slots=True, repr=False)
+class _Draws(Compact):
     """A world in which the null is true, and from which t statistics are drawn."""
 
     squares: Floats

@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ivvi._io.result import Compact
 from ivvi.diagnostics.misspecification.product_terms import Term, Terms, cut, product_terms
 from ivvi.diagnostics.tails_and_quantiles import chi2_tail
 from ivvi.diagnostics.verdict import p_words
@@ -57,8 +58,8 @@ class Omitted:
     p_value: float
 
 
-@dataclass(frozen=True, slots=True)
-class _FitResiduals:
+@dataclass(frozen=True, slots=True, repr=False)
+class _FitResiduals(Compact):
     """Rows of a fit, their clusters and steps (n,).
 
     Attributes

@@ -17,6 +17,7 @@ from datetime import date
 
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.diagnostics.misspecification.data_warnings import as_dates
 from ivvi.diagnostics.tails_and_quantiles import chi2_tail
 from ivvi.errors import InputError
@@ -82,8 +83,8 @@ def _has_outlier(estimate: Estimate, moments: Moments, rows: Batch) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class FirstRows:
+@dataclass(frozen=True, slots=True, repr=False)
+class FirstRows(Compact):
     """The first rows with the number of each row's value, `codes`, of some columns of the table.
 
     `levels` are the values by number.

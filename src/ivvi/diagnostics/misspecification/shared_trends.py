@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.diagnostics.misspecification.outcome_timing import (
     FEWEST_CLUSTERS,
     basis_of,
@@ -68,8 +69,8 @@ class Change:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Stage:
+@dataclass(frozen=True, slots=True, repr=False)
+class _Stage(Compact):
     """Rows less their means and what states explain; `L` (p, n) maps y to the effects."""
 
     a: Floats

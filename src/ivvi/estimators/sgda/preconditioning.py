@@ -162,8 +162,8 @@ class Setup(Compact):
     average: str
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+@dataclass(frozen=True, slots=True, repr=False)
+class Start(Compact):
     """W_0 and K_0 as they were asked for: a number, an array, or None."""
 
     W: Any = None

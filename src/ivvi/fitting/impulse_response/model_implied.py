@@ -116,8 +116,8 @@ class ImpliedResponse(Compact):
         return moved if batch.weight is None else moved * batch.weight
 
 
-@dataclass(frozen=True, slots=True)
-class _System:
+@dataclass(frozen=True, slots=True, repr=False)
+class _System(Compact):
     """The linear dynamics: outputs from [x, a], states from outputs, actions from states."""
 
     M: Floats

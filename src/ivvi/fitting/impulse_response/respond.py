@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.diagnostics.statistic import SingularError, Statistic, quadratic
 from ivvi.diagnostics.tails_and_quantiles import check_level, two_sided
 from ivvi.errors import InputError, IvviWarning, hint
@@ -228,8 +229,8 @@ def _notes(
     return tuple(notes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Joint:
+@dataclass(frozen=True, slots=True, repr=False)
+class _Joint(Compact):
     """Responses by projection and by the model, (H,) each, and their covariance (2 H, 2 H)."""
 
     projected: Floats

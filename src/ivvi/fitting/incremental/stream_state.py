@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ivvi._io.files import Saved, nest, unnest
+from ivvi._io.result import Compact
 from ivvi.estimators import Method
 from ivvi.estimators.sgda.online import Online
 from ivvi.estimators.sgda.sgda import SGDA
@@ -26,8 +27,8 @@ MOST_BYTES = 8 << 20
 """Size up to which a stream keeps the moments of single episodes, to cluster errors by them."""
 
 
-@dataclass(slots=True)
-class StreamState:
+@dataclass(slots=True, repr=False)
+class StreamState(Compact):
     """Sums, weights and the place reached; all of it changes when rows come.
 
     Attributes

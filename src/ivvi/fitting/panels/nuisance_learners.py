@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.result import Compact
 from ivvi.errors import InputError, hint
 from ivvi.features.custom_block import import_object
 from ivvi.features.design import Floats
@@ -36,8 +37,8 @@ SHORTEST = 3e-3
 Make = Callable[[], Any]
 
 
-@dataclass
-class BentLasso:
+@dataclass(repr=False)
+class BentLasso(Compact):
     """A lasso of controls X (n, k), their bends and, where they are few, their products."""
 
     _centre: Floats = field(init=False, repr=False)

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ivvi._io.result import Compact
 from ivvi.errors import InputError
 from ivvi.logs.schema import Roles
 from ivvi.logs.tables.arrow import as_arrow, as_numpy
@@ -115,8 +116,8 @@ def original(table: BatchSource) -> BatchSource:
     return table.table if isinstance(table, LeaveOutTable) else table
 
 
-@dataclass(frozen=True, slots=True)
-class _LeaveOutRows:
+@dataclass(frozen=True, slots=True, repr=False)
+class _LeaveOutRows(Compact):
     """What is known of all rows: the unit that is left out, groups and ways as numbers."""
 
     values: dict[str, Floats]
