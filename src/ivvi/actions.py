@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi.errors import LARGEST, FileError, InputError
-from ivvi.features.blocks import Array
 
 MOST_CHOICES = 1 << 16
 """More combinations of discrete actions than this are searched instead of listed."""

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi.actions import Actions
 from ivvi.errors import IvviWarning
 from ivvi.estimators import StandardErrors
@@ -24,7 +25,6 @@ from ivvi.evaluation.actors import Actor
 from ivvi.evaluation.many_model_rollout import Episodes, RolloutTask, returns
 from ivvi.evaluation.model_draws import ModelDraws, estimated_model
 from ivvi.evaluation.value_inputs import ValueInputs
-from ivvi.features.blocks import Array
 from ivvi.fitting import Fit, estimate
 from ivvi.planning import MPC, Problem
 from ivvi.planning.behaviour_policy import BehaviourFeatures, BehaviourPolicy, BehaviourRows

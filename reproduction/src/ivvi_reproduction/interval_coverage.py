@@ -20,8 +20,8 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from ivvi._io.arrays import Floats
 from ivvi.errors import IvviWarning
-from ivvi.features.design import Floats
 from ivvi.fitting import Fit, estimate
 from ivvi.fitting.inference_tables import half_widths
 from ivvi.logs import Log, read_logs

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi.errors import IvviWarning
 from ivvi.estimators import StandardErrors
-from ivvi.features.design import Floats
 from ivvi.fitting import Fit, estimate
 from ivvi.logs import Log, read_logs
 from ivvi_reproduction.study import Bar, logs_command, no_bar, run_study

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.result import Compact
 from ivvi.diagnostics.first_stage import denominator, partial_out, residual
 from ivvi.diagnostics.overidentification import dependent, noiseless, ratio
@@ -19,7 +20,6 @@ from ivvi.estimators.covariance.score_rows import Score
 from ivvi.estimators.covariance.scores import Scored
 from ivvi.estimators.estimate import RANK_TOLERANCE, Rows, exactly_fitted, rounding_error
 from ivvi.estimators.whitening import Whitened, orthonormal, whiten
-from ivvi.features.design import Floats
 from ivvi.moments import Moments, remembered
 
 NULL = "the actions are not confounded (least squares would suffice)"

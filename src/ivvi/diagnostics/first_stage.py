@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.result import Compact
 from ivvi.diagnostics.statistic import SingularError, Statistic, quadratic
 from ivvi.estimators.covariance.scores import Scored
 from ivvi.estimators.estimate import EXACT, RANK_TOLERANCE, Rows
 from ivvi.estimators.whitening import Whitened, exogenous, whiten
-from ivvi.features.design import Floats
 from ivvi.moments import Moments, remembered
 
 OTHERS = ("robust", "conditional", "robust_conditional")

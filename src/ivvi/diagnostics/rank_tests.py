@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi.diagnostics.first_stage import partial_out
 from ivvi.diagnostics.statistic import SINGULAR, SingularError, Statistic, quadratic
 from ivvi.diagnostics.tails_and_quantiles import noncentral_quantile, noncentral_tail
 from ivvi.estimators.covariance.scores import Scored
-from ivvi.features.design import Floats
 from ivvi.moments import Moments
 
 BIASES = (0.05, 0.10, 0.20, 0.30)

@@ -6,12 +6,11 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
+from ivvi._io.arrays import Floats
 from ivvi.errors import InputError
 
-Floats = NDArray[np.float64]
 HALVINGS = 200
 """Halvings of an interval in the search for a quantile."""
 

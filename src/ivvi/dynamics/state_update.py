@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.features.blocks import Array, Constant
+from ivvi._io.arrays import Array
+from ivvi.features.blocks import Constant
 from ivvi.features.feature_map import FeatureMap
 
 LARGEST_CHANCE = 0.9

@@ -16,9 +16,9 @@ from operator import add
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.result import Compact
 from ivvi.errors import DataError, InputError
-from ivvi.estimators.estimate import Floats
 from ivvi.estimators.smooth import LEAST, roughness
 from ivvi.features.design import Design
 from ivvi.logs import Batch, Log

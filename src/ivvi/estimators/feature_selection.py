@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.result import Compact, Records, TableResult
 from ivvi.errors import DataError
 from ivvi.estimators.cross_validation import PENALTIES, Losses, cross_validate
-from ivvi.estimators.estimate import Floats
 from ivvi.estimators.feature_candidates import (
     CandidateColumns,
     Structure,

@@ -23,6 +23,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.checkpoint import Checkpoint
 from ivvi._io.result import Compact
 from ivvi.errors import DataError, IdentificationError, InputError
@@ -30,7 +31,6 @@ from ivvi.estimators.covariance.weight_covariance import Covariance
 from ivvi.estimators.estimate import Estimate, Rows, dual, with_weights
 from ivvi.estimators.two_stage_least_squares import two_stage
 from ivvi.estimators.whitening import Whitened, exogenous, whiten
-from ivvi.features.design import Floats
 from ivvi.logs import Log
 from ivvi.moments import Moments
 from ivvi.moments.welford import merge, scatter_of

@@ -14,12 +14,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.checkpoint import Checkpoint
 from ivvi.errors import DataError, IdentificationError, InputError
 from ivvi.estimators.covariance.weight_covariance import MOST_JOINT, Covariance
 from ivvi.estimators.estimate import RANK_TOLERANCE, Estimate, Rows, finish, solve_rows
 from ivvi.estimators.whitening import exogenous, whiten
-from ivvi.features.design import Floats
 from ivvi.logs import Log
 from ivvi.moments import Moments
 

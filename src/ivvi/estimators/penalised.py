@@ -16,19 +16,17 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ivvi._io.arrays import Floats, Ints
 from ivvi._io.checkpoint import Checkpoint
 from ivvi._io.result import Compact
 from ivvi.errors import InputError, nearest
 from ivvi.estimators.cross_validation import fold_moments, others
-from ivvi.estimators.estimate import RANK_TOLERANCE, Estimate, Floats, Rows, with_weights
+from ivvi.estimators.estimate import RANK_TOLERANCE, Estimate, Rows, with_weights
 from ivvi.estimators.two_stage_least_squares import Exact
 from ivvi.estimators.whitening import orthonormal
 from ivvi.logs import Log
 from ivvi.moments import Moments
-
-Ints = NDArray[np.int64]
 
 KINDS = ("ridge", "lasso")
 GRID = 40

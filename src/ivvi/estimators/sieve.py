@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.plotting import IV, MUTED, check_figure, draw_intervals, finished, make_axes
 from ivvi._io.result import Records, TableResult, json_records
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.cross_validation import fold_moments_of_log, others
-from ivvi.estimators.estimate import Floats
 from ivvi.estimators.two_stage_least_squares import Exact
 from ivvi.features.design import Design, build_design
 from ivvi.features.feature_map import linear

@@ -16,9 +16,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.checkpoint import Checkpoint
 from ivvi.errors import InputError
-from ivvi.estimators.estimate import Estimate, Floats, Rows, extension, finish
+from ivvi.estimators.estimate import Estimate, Rows, extension, finish
 from ivvi.estimators.kclass import unadjusted
 from ivvi.estimators.whitening import whiten
 from ivvi.features.design import Design

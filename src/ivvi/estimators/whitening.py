@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.result import Compact
 from ivvi.estimators.estimate import RANK_TOLERANCE, Rows
-from ivvi.features.design import Design, Floats
+from ivvi.features.design import Design
 from ivvi.moments import Moments, remembered
 
 

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.result import Compact
 from ivvi.dynamics.end_payoffs import all_ends
 from ivvi.dynamics.next_state_distribution import Categories, next_state
@@ -25,7 +26,6 @@ from ivvi.errors import InputError
 from ivvi.evaluation.actors import Actor, Fixed, Planned
 from ivvi.evaluation.model_draws import ModelDraws
 from ivvi.evaluation.noise_shape import shaped
-from ivvi.features.blocks import Array
 from ivvi.features.feature_map import FeatureMap
 from ivvi.planning import Problem
 from ivvi.rewards import Learned

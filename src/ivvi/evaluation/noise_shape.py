@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special
 
+from ivvi._io.arrays import Array
 from ivvi.diagnostics.tails_and_quantiles import chi2_tail
 from ivvi.dynamics.model import Dynamics
-from ivvi.features.blocks import Array
 
 FEWEST_ROWS = 200
 """Residuals below which the noise counts as Gaussian."""

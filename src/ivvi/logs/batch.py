@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from ivvi._io.arrays import Floats, Ints
+
 PARTS = ("x", "a", "z", "y")
 FIELDS = (*PARTS, "weight", "episode", "step", "time")
 

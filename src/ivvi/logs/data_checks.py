@@ -14,10 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ivvi._io.arrays import Bools, Floats
 from ivvi.errors import LARGEST, DataError, LargeError, MissingError
-from ivvi.logs.batch import Batch, Floats
+from ivvi.logs.batch import Batch
 from ivvi.logs.schema import Roles
-from ivvi.logs.tables.arrow import Bools, as_numpy, flags, missing, too_large
+from ivvi.logs.tables.arrow import as_numpy, flags, missing, too_large
 from ivvi.logs.tables.table import BatchSource
 
 ColumnArrays = dict[str, NDArray[Any]]

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Bools, Floats, Ints
 from ivvi._io.files import Saved, nest, unnest
 from ivvi._io.memory import check_memory
 from ivvi.errors import LARGEST, FileError, InputError, LargeError
-from ivvi.features.design import Design, Floats
+from ivvi.features.design import Design
 from ivvi.logs import Batch, SharedPaths
-from ivvi.logs.tables.arrow import Bools
 from ivvi.moments.fixed_effects import Absorbed
 from ivvi.moments.group_sums import GroupSums
-from ivvi.moments.welford import Ints, merge, merged_groups, scatter_by_group, scatter_of
+from ivvi.moments.welford import merge, merged_groups, scatter_by_group, scatter_of
 
 ROUNDING = 1e-6
 """Rounding error, relative to the largest, that saved sums of products may have."""

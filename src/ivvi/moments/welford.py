@@ -8,10 +8,9 @@ summed as runs.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from ivvi._io.arrays import Floats, Ints
+
 LONG_RUN = 24
 """Runs of at least this many rows get a matrix product each, which beats sums of all products."""
 NEAR_ZERO = 8

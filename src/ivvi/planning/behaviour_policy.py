@@ -21,10 +21,11 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import softmax
 
+from ivvi._io.arrays import Array
 from ivvi._io.result import Compact
 from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.next_state_distribution import Category
-from ivvi.features.blocks import Array, Power
+from ivvi.features.blocks import Power
 from ivvi.features.design import Design
 from ivvi.features.feature_map import FeatureMap, state_features
 from ivvi.moments import Moments, compress

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.result import Compact
-from ivvi.features.blocks import Array
 
 Objective = Callable[[Array], Array]
 STEPS = 25

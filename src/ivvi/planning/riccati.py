@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.result import Compact
-from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
 from ivvi.rewards import Linear, Quadratic
 

@@ -26,9 +26,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi.actions import Actions
 from ivvi.dynamics.range_clamping import FAR
-from ivvi.features.blocks import Array
 from ivvi.planning.comparison import Bound, Trials, standard_error
 from ivvi.planning.problem import Rule
 from ivvi.planning.quadrature import Noise

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi.diagnostics.first_stage import partial_out
 from ivvi.dynamics.model import Dynamics
-from ivvi.features.design import Floats
 from ivvi.fitting import Fit
 from ivvi.fitting.inference_tables import half_widths
 from ivvi.logs import Batch

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.result import Compact
 from ivvi.actions import Actions
 from ivvi.dynamics.model import Dynamics
@@ -24,7 +25,6 @@ from ivvi.evaluation.episode_sampling import RolloutDesign
 from ivvi.evaluation.many_model_rollout import Episodes, RolloutTask, in_chunks
 from ivvi.evaluation.model_draws import ModelDraws, estimated_model, repeated
 from ivvi.evaluation.value_inputs import ValueInputs
-from ivvi.features.design import Floats
 from ivvi.planning.problem import Planner, Problem
 from ivvi.policy.policy import Policy
 from ivvi.sensitivity_analysis.violations import Exclusion, Size, Violation

@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi.diagnostics.statistic import Statistic
 from ivvi.diagnostics.tails_and_quantiles import f_quantile
-from ivvi.estimators.estimate import RANK_TOLERANCE, Floats
+from ivvi.estimators.estimate import RANK_TOLERANCE
 
 OVERSHOOT = 0.5826
 """By how much of a step the extreme of a walk falls short of a Brownian path's (Chernoff)."""

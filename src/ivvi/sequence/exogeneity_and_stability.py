@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ivvi.estimators.estimate import Floats
+from ivvi._io.arrays import Floats
 from ivvi.sequence.check_result import Check
 from ivvi.sequence.cluster_tests import (
     BLOCKS_EACH,

@@ -14,11 +14,11 @@ from __future__ import annotations
 import re
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ivvi._io.arrays import Bools, Floats
 from ivvi.diagnostics.statistic import Statistic
 from ivvi.estimators import Exact
-from ivvi.estimators.estimate import EXACT, RANK_TOLERANCE, Floats, Rows, exactly_fitted
+from ivvi.estimators.estimate import EXACT, RANK_TOLERANCE, Rows, exactly_fitted
 from ivvi.estimators.whitening import orthonormal
 from ivvi.features.design import Design
 from ivvi.features.feature_map import FeatureMap, parse_features, state_features
@@ -28,7 +28,6 @@ from ivvi.moments.compression import columns_in, psi_positions, restrict
 from ivvi.sequence.check_result import Check
 from ivvi.sequence.cluster_tests import LargestContrast
 
-Bools = NDArray[np.bool_]
 NO_NOISE = "every output is fitted exactly, so there is no noise to compare with"
 NEGLIGIBLE_STEPS = 1.0
 """A change of W below one of its standard errors does not matter, however significant."""

@@ -17,13 +17,13 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from ivvi._io.arrays import Floats, Ints
 from ivvi._io.result import Compact
-from ivvi.estimators.estimate import RANK_TOLERANCE, Floats
+from ivvi.estimators.estimate import RANK_TOLERANCE
 from ivvi.features.design import Design
 from ivvi.logs import Batch, Calendar, Counts, Log, Roles
 from ivvi.moments import GroupSums, few_threads, group_codes
 
-Ints = NDArray[np.int64]
 MOST_BYTES = 128 << 20
 MOST_BLOCKS = 1024
 FEW_EPISODES = 20

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.result import Compact, Records, TableResult
 from ivvi.diagnostics.result import Diagnostics
 from ivvi.diagnostics.tails_and_quantiles import chi2_quantile
@@ -29,7 +30,6 @@ from ivvi.diagnostics.verdict import Verdict
 from ivvi.errors import DataError
 from ivvi.estimators import Estimate
 from ivvi.estimators.covariance.scores import Scored
-from ivvi.features.design import Floats
 from ivvi.moments import Moments
 from ivvi.weak_iv.confidence_sets import (
     Intervals,

@@ -25,17 +25,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ivvi._io.arrays import Bools, Floats, Ints
 from ivvi._io.result import Compact
 from ivvi.diagnostics.tails_and_quantiles import check_level, chi2_quantile
-from ivvi.estimators.estimate import Floats
-from ivvi.moments.welford import Ints
 from ivvi.weak_iv.confidence_sets import LINE, ConfidenceSet, Intervals
 from ivvi.weak_iv.effect_scores import EffectScores
 from ivvi.weak_iv.partialled_effect import PartialledEffect
-
-Bools = NDArray[np.bool_]
 
 ANGLES = 96
 DESCENTS = 100

@@ -28,13 +28,13 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.result import Compact
 from ivvi.errors import InputError
 from ivvi.estimators.covariance.clusters import cluster_products, cluster_seconds
 from ivvi.estimators.covariance.resolved_standard_errors import FEWEST_WILD
 from ivvi.estimators.covariance.standard_errors import MOST_DRAWS
 from ivvi.estimators.whitening import whiten
-from ivvi.features.design import Floats
 from ivvi.moments import Moments
 
 FEW_FOR_SIGNS = 10

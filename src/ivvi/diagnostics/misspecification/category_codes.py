@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi.diagnostics.tails_and_quantiles import f_tail
-from ivvi.features.design import Floats
 from ivvi.logs import Batch, Roles
 
 LEVEL = 1e-4

@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from ivvi._io.arrays import Bools, Floats, Ints
 from ivvi.diagnostics.tails_and_quantiles import f_tail
 from ivvi.logs import Log, Roles
-from ivvi.logs.batch import Floats
-from ivvi.logs.tables.arrow import Bools, Ints, as_numpy, missing
+from ivvi.logs.tables.arrow import as_numpy, missing
 
 CHANCE = 1e-4
 """Probability, over all instruments, below which a loss that goes with one is no chance."""

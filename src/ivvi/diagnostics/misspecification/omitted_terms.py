@@ -22,18 +22,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ivvi._io.arrays import Floats, Ints
 from ivvi._io.result import Compact
 from ivvi.diagnostics.misspecification.product_terms import Term, Terms, cut, product_terms
 from ivvi.diagnostics.tails_and_quantiles import chi2_tail
 from ivvi.diagnostics.verdict import p_words
 from ivvi.estimators import Estimate
-from ivvi.features.design import Floats
 from ivvi.logs import Batch, Roles
 from ivvi.moments import Moments
 
-Ints = NDArray[np.int64]
 LEVEL = 1e-3
 """The p-value, adjusted for the number of tests, below which there is a warning."""
 MATTERS = 0.005

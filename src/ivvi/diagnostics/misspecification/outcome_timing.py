@@ -32,11 +32,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ivvi._io.arrays import Floats, Ints
 from ivvi.diagnostics.tails_and_quantiles import f_tail
-from ivvi.features.design import Floats
 from ivvi.logs import Batch, Roles
 
-Ints = NDArray[np.int64]
 LEVEL = 1e-3
 """The p-value, adjusted for the number of pairs of columns, below which there is a warning."""
 MATTERS = 0.01

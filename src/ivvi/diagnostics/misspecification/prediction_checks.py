@@ -27,9 +27,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.result import Compact
 from ivvi.estimators import Estimate, Exact, Method
-from ivvi.features.design import Design, Floats
+from ivvi.features.design import Design
 from ivvi.features.feature_map import linear
 from ivvi.logs import Batch, Roles
 from ivvi.moments import Moments

@@ -8,7 +8,7 @@ from itertools import combinations, zip_longest
 import numpy as np
 from numpy.typing import NDArray
 
-from ivvi.features.design import Floats
+from ivvi._io.arrays import Floats
 from ivvi.logs import Batch, Roles
 
 MOST_TERMS = 120

@@ -17,6 +17,7 @@ from datetime import date
 
 import numpy as np
 
+from ivvi._io.arrays import Floats, Ints
 from ivvi._io.result import Compact
 from ivvi.diagnostics.misspecification.data_warnings import as_dates
 from ivvi.diagnostics.tails_and_quantiles import chi2_tail
@@ -24,11 +25,9 @@ from ivvi.errors import InputError
 from ivvi.estimators import Estimate
 from ivvi.estimators.covariance.influence import Influence
 from ivvi.estimators.covariance.resolved_standard_errors import Resolved
-from ivvi.features.design import Floats
 from ivvi.logs import Batch, Log
 from ivvi.logs.instruments.assignment_level import FEWEST_GROUPS, ROWS_PER_GROUP
 from ivvi.moments import Moments
-from ivvi.moments.welford import Ints
 
 LOOKED_AT = 8192
 """Rows that are looked at."""

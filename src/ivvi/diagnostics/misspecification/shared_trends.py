@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ivvi._io.arrays import Floats, Ints
 from ivvi._io.result import Compact
 from ivvi.diagnostics.misspecification.outcome_timing import (
     FEWEST_CLUSTERS,
@@ -31,11 +32,9 @@ from ivvi.diagnostics.misspecification.outcome_timing import (
 from ivvi.diagnostics.misspecification.row_influence import FirstRows
 from ivvi.diagnostics.tails_and_quantiles import f_tail
 from ivvi.estimators import Estimate
-from ivvi.features.design import Floats
 from ivvi.logs import Batch
 from ivvi.logs.instruments.assignment_level import ROWS_PER_GROUP
 from ivvi.moments import Moments
-from ivvi.moments.welford import Ints
 
 MOST_ROWS = 8192
 """Rows that are looked at."""

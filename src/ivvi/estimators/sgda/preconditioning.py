@@ -12,11 +12,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.result import Compact
 from ivvi.errors import InputError
 from ivvi.estimators.sgda.sampler import Chunk
 from ivvi.estimators.sgda.schedules import Decay, Schedule
-from ivvi.features.design import Design, Floats
+from ivvi.features.design import Design
 from ivvi.logs import Batch
 
 MOST_STEP, SAFETY, POWER, DELAY = 0.5, 0.2, 0.35, 50.0

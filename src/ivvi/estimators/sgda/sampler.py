@@ -15,9 +15,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.files import Saved
 from ivvi.errors import DataError
-from ivvi.features.design import Design, Floats
+from ivvi.features.design import Design
 from ivvi.logs import Batch, Counts, Log, Position, concatenate
 
 Chunk = tuple[Floats, Floats, Floats]

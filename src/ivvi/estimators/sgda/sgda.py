@@ -28,10 +28,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.checkpoint import Checkpoint
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.convergence import Conditions, Trace, judge, judge_conditions, log_points
-from ivvi.estimators.estimate import Estimate, Floats, distance_in_se, with_weights
+from ivvi.estimators.estimate import Estimate, distance_in_se, with_weights
 from ivvi.estimators.sgda.loop import CHUNK, Descent, chosen_weights, piece_rows, pieces
 from ivvi.estimators.sgda.numpy_kernel import DualLoop, NumpyState
 from ivvi.estimators.sgda.preconditioning import (

@@ -20,13 +20,14 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.plotting import check_figure, finished, new_figure
 from ivvi._io.result import Records, TableResult
 from ivvi.diagnostics.tails_and_quantiles import check_level
 from ivvi.errors import InputError, nearest
 from ivvi.estimators.covariance.score_rows import Score
 from ivvi.estimators.covariance.scores import episode_scores
-from ivvi.estimators.estimate import Estimate, Floats, Method
+from ivvi.estimators.estimate import Estimate, Method
 from ivvi.estimators.penalised import Penalised
 from ivvi.estimators.registry import method_for_moments, needs_rows
 from ivvi.estimators.whitening import whiten

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.plotting import check_figure, new_figure, save_figure
 from ivvi._io.result import Records, TableResult
 from ivvi.diagnostics.tails_and_quantiles import check_level, two_sided
 from ivvi.errors import LARGEST, InputError, nearest
 from ivvi.estimators import Estimate
-from ivvi.features.design import Floats
 from ivvi.fitting.inference_tables import student_widths
 from ivvi.logs import Roles, Sample
 

@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from ivvi._io.arrays import Floats, Ints
 from ivvi.diagnostics.tails_and_quantiles import chi2_quantile
 from ivvi.errors import DataError, IdentificationError
 from ivvi.estimators import Estimate, Exact
@@ -22,7 +23,7 @@ from ivvi.estimators.covariance.score_rows import meats_of, signed_pieces
 from ivvi.estimators.covariance.scores import Scored, combined, small_sample
 from ivvi.estimators.covariance.weight_covariance import MOST_JOINT
 from ivvi.estimators.whitening import whiten
-from ivvi.features.design import Design, Floats
+from ivvi.features.design import Design
 from ivvi.features.feature_map import linear
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.impulse_response.model_implied import ImpliedResponse, whole_rows, why_not_closed
@@ -30,7 +31,6 @@ from ivvi.fitting.impulse_response.result import RobustSet
 from ivvi.logs import Batch, Log, Roles
 from ivvi.logs.batch import Window, windows
 from ivvi.moments import Moments, few_threads
-from ivvi.moments.welford import Ints
 from ivvi.weak_iv.confidence_sets import LINE
 from ivvi.weak_iv.effect_scores import EffectScores, effect_score
 from ivvi.weak_iv.partialled_effect import PartialledEffect

@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.result import Compact
 from ivvi.diagnostics.statistic import SingularError, Statistic, quadratic
 from ivvi.diagnostics.tails_and_quantiles import check_level, two_sided
 from ivvi.errors import InputError, IvviWarning, hint
 from ivvi.estimators import StandardErrors
-from ivvi.features.design import Floats
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.fit_and_diagnose import estimate
 from ivvi.fitting.impulse_response.local_projections import (

@@ -20,11 +20,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ivvi._io.arrays import Floats, Ints
 from ivvi._io.result import Records, TableResult
 from ivvi.errors import DataError, InputError
 from ivvi.estimators import Estimate
 from ivvi.features.blocks import Constant, Power
-from ivvi.features.design import Design, Floats
+from ivvi.features.design import Design
 from ivvi.features.feature_map import FeatureMap
 from ivvi.logs import Batch, Counts, Log, Roles
 from ivvi.logs.columns.patterns import Columns, match_columns
@@ -33,7 +34,7 @@ from ivvi.logs.tables.arrow import as_arrow
 from ivvi.logs.tables.table import BatchSource
 from ivvi.moments import Absorbed
 from ivvi.moments.fixed_effects import Effects, EffectTally
-from ivvi.moments.welford import Ints, run_starts
+from ivvi.moments.welford import run_starts
 
 
 @dataclass(frozen=True, slots=True, repr=False)

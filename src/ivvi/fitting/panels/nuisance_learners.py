@@ -20,12 +20,11 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats, Ints
 from ivvi._io.result import Compact
 from ivvi.errors import InputError, hint
 from ivvi.features.custom_block import import_object
-from ivvi.features.design import Floats
 from ivvi.features.splines import bends
-from ivvi.moments.welford import Ints
 
 LEARNERS = ("auto", "lasso", "forest")
 KNOTS, BENDS = 12, 8

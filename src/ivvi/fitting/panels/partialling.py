@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ivvi._io.arrays import Floats, Ints
 from ivvi.errors import DataError, InputError
 from ivvi.features.blocks import Power
-from ivvi.features.design import Floats
 from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting.panels.nuisance_learners import called, cross_fitted, learners_of
 from ivvi.logs import Batch, Counts, Log, Roles, concatenate
@@ -29,7 +29,6 @@ from ivvi.logs.columns.patterns import Columns, match_columns
 from ivvi.logs.instruments.assignment_level import unnamed_columns
 from ivvi.logs.tables.arrow import as_arrow
 from ivvi.logs.tables.table import ArrowTable
-from ivvi.moments.welford import Ints
 
 DETERMINED = 1e-10
 """Share of a column's variance below which it counts as fully explained."""

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ivvi.logs.batch import Batch, Floats
+from ivvi._io.arrays import Floats
+from ivvi.logs.batch import Batch
 from ivvi.logs.columns.category_encoding import is_text
 from ivvi.logs.schema import Roles
 from ivvi.logs.tables.arrow import as_arrow, is_number

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from ivvi._io.arrays import Floats, Ints
 from ivvi._io.result import Compact
 from ivvi.errors import InputError
 from ivvi.logs.schema import Roles
@@ -34,8 +34,6 @@ FEWEST = 3
 MOST_CELLS = 1 << 27
 """Rows times controls that fit into memory."""
 BLOCK = 1 << 16
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class LeaveOutTable(TableView):

@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ivvi._io.arrays import Floats, Ints
 from ivvi._io.files import Saved
 from ivvi._io.result import Compact
 from ivvi.errors import DataError
-from ivvi.logs.batch import Batch, Floats
+from ivvi.logs.batch import Batch
 from ivvi.logs.schema import PATH, Roles, columns_once, path_instruments
 
-Ints = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
 
 CHUNK = 1 << 14

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ivvi.features.blocks import Array
+from ivvi._io.arrays import Array
 
 NODES, SWEEPS = 32, 4
 """Nodes of the quadrature along a coordinate, and passes over the coordinates."""

@@ -16,8 +16,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.result import Compact
-from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
 from ivvi.planning.riccati import is_concave, reward_coefficients
 from ivvi.rewards import RatingReward

@@ -22,11 +22,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.files import Saved
 from ivvi._io.memory import check_memory
 from ivvi._io.result import Compact
 from ivvi.errors import InputError, check_seed
-from ivvi.features.blocks import Array
 from ivvi.planning.mpc.beam_search import best_choice, is_held, usual_depth
 from ivvi.planning.mpc.boltzmann import along_function, along_quadratic, soft_mean
 from ivvi.planning.mpc.box_qp import BoxQP

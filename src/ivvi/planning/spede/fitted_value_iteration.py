@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.result import Compact
 from ivvi.dynamics.rollout import run_episodes
-from ivvi.features.blocks import Array
 from ivvi.planning.problem import Template
 from ivvi.planning.progress import step_done
 from ivvi.planning.quadrature import uses_step

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.result import Compact
-from ivvi.features.blocks import Array
 from ivvi.planning.newton import maximise
 from ivvi.planning.problem import Problem
 from ivvi.planning.quadrature import uses_next_state

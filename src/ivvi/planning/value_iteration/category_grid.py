@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.result import Compact
 from ivvi.dynamics.next_state_distribution import Categories, NoiseLaw, noise_law, outcomes
 from ivvi.errors import InputError
-from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
 from ivvi.planning.quadrature import Noise
 from ivvi.planning.value_iteration.grid import DEVIATIONS, Grid, reachable_means

@@ -9,9 +9,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.result import Compact
 from ivvi.errors import InputError
-from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
 from ivvi.planning.quadrature import Noise
 from ivvi.planning.value_iteration.grid import reachable_means

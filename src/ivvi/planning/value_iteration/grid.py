@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.result import Compact
 from ivvi.errors import InputError
-from ivvi.features.blocks import Array
 from ivvi.planning.best_action import action_count
 from ivvi.planning.problem import Problem
 from ivvi.planning.quadrature import Noise
