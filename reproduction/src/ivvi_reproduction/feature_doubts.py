@@ -21,7 +21,8 @@ import numpy as np
 from ivvi.errors import IvviWarning
 from ivvi.fitting import estimate
 from ivvi.logs import Log, read_logs
-from ivvi_reproduction.study import Bar, logs_command, no_bar, run_study
+from ivvi.logs.log import Progress
+from ivvi_reproduction.study import logs_command, no_bar, run_study
 
 Rng = np.random.Generator
 ROWS, EPISODES, STEPS = 1000, 100, 10
@@ -145,7 +146,9 @@ WRONG: dict[str, Callable[[Rng], Log]] = {
 WORLDS = [(name, True) for name in RIGHT] + [(name, False) for name in WRONG]
 
 
-def measure(world: tuple[str, bool], logs: int, seed: int = 0, bar: Bar = no_bar) -> DoubtCount:
+def measure(
+    world: tuple[str, bool], logs: int, seed: int = 0, bar: Progress = no_bar
+) -> DoubtCount:
     """Fit logs of a world by the shortest call, and count those whose features are doubted."""
     name, right = world
     draw, doubts = (RIGHT if right else WRONG)[name], []

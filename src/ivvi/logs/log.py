@@ -34,7 +34,7 @@ from ivvi.logs.tables.table import BatchSource, order_columns
 from ivvi.logs.transitions import Transitions
 
 Progress = Callable[[int], None]
-"""Called with the number of rows just read."""
+"""Called with the number of rows just read, or of whatever else was just done."""
 BATCH_BYTES = 10 << 20
 """Default size of a batch: near the processor's cache, large enough for BLAS."""
 HEAD_ROWS, HEAD_BYTES, HEAD_LEAST = 1 << 16, 8 << 20, 1 << 13

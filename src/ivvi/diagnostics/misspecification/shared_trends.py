@@ -51,7 +51,7 @@ MOST_COLUMNS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ChangedEffect:
     """An effect of `feature` on `output`, `without` and `given` the effects of a column."""
 
     feature: str
@@ -108,7 +108,7 @@ def changed_effect(
     *,
     times: Floats | None = None,
     tests: int = 1,
-) -> Change | None:
+) -> ChangedEffect | None:
     """Return the effect that changes most surely with effects of the `codes` of rows, if one does.
 
     With `times` (n,), a cubic of these takes the place of effects. Rows of one of the `groups`
@@ -132,19 +132,19 @@ def changed_effect(
     w = given.L @ given.y
     change = without.L @ without.y - w
     rest, rest_given = without.y - without.a @ w, given.y - given.a @ w
-    worst: Change | None = None
+    worst: ChangedEffect | None = None
     for j, i in np.argwhere(np.abs(change) >= MATTERS * np.maximum(abs(w), abs(w + change))):
         s = without.L[j] * rest[:, i] - given.L[j] * rest_given[:, i]
         p_value = _p_value(s, groups) * w.size * tests
         if p_value < (LEVEL if worst is None else worst.p_value):
             names = design.phi_names[free[j]], design.outputs[noisy[i]]
-            worst = Change(*names, float((w + change)[j, i]), float(w[j, i]), p_value)
+            worst = ChangedEffect(*names, float((w + change)[j, i]), float(w[j, i]), p_value)
     return worst
 
 
 def changed_by_step(
     estimate: Estimate, moments: Moments, head: Batch, times: Floats
-) -> Change | None:
+) -> ChangedEffect | None:
     """Return the effect that changes with effects of the step, if episodes share steps."""
     rows = head.first(MOST_ROWS)
     if rows.episode is None or len(rows) < FEWEST_STEPS * ROWS_PER_STEP:
@@ -163,7 +163,7 @@ def changed_by_column(
     first: FirstRows,
     columns: Sequence[str],
     own: Sequence[str],
-) -> tuple[str, Change] | None:
+) -> tuple[str, ChangedEffect] | None:
     """Return the column of text or dates with whose effects an effect changes, and the change.
 
     Its values must hold several rows each or, dates, come in order. Few values are what they are;
