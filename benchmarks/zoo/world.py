@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 import ivvi
+from ivvi._io.arrays import Array
 from ivvi.features.feature_map import FeatureMap, parse_features
-
-Array = Any
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi.errors import LARGEST, FileError, InputError
-from ivvi.features.blocks import Array
 
 MOST_CHOICES = 1 << 16
 """More combinations of discrete actions than this are searched instead of listed."""
@@ -133,24 +133,24 @@ class Actions:
         return cls(np.zeros(0), np.zeros(0), np.zeros((0, dim)), levels=((0.0, 1.0),) * dim)
 
     @classmethod
-    def product(cls, *parts: Actions) -> Actions:
+    def product(cls, *blocks: Actions) -> Actions:
         """Return the product: the coordinates of the parts, one after the other."""
-        offsets = np.cumsum([0] + [part.dim for part in parts])
+        offsets = np.cumsum([0] + [part.dim for part in blocks])
         box = (
-            np.concatenate([part.low for part in parts]),
-            np.concatenate([part.high for part in parts]),
+            np.concatenate([part.low for part in blocks]),
+            np.concatenate([part.high for part in blocks]),
         )
         places = tuple(
-            int(o) + i for o, p in zip(offsets, parts, strict=False) for i in p.continuous
+            int(o) + i for o, p in zip(offsets, blocks, strict=False) for i in p.continuous
         )
-        levels = [part._coordinate_levels() for part in parts]
+        levels = [part._coordinate_levels() for part in blocks]
         if any(levels) and None not in levels:
             width = sum(len(part) for part in levels if part)
             every = tuple(value for part in levels for value in part or ())
             return cls(*box, np.zeros((0, width)), places, every)
-        if np.prod([float(part.count) for part in parts]) > MOST_CHOICES:
+        if np.prod([float(part.count) for part in blocks]) > MOST_CHOICES:
             raise InputError(f"more than {MOST_CHOICES} combinations of discrete actions")
-        rows = [np.concatenate(r) for r in itertools.product(*(part.choices for part in parts))]
+        rows = [np.concatenate(r) for r in itertools.product(*(part.choices for part in blocks))]
         return cls(*box, np.array(rows), places)
 
     @classmethod

@@ -23,10 +23,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi.dynamics.gym_env import one_of
 from ivvi.dynamics.rollout import roll_out
 from ivvi.errors import InputError, IvviWarning
-from ivvi.features.blocks import Array
 from ivvi.fitting import Fit, estimate
 from ivvi.policy.plan import plan
 from ivvi.policy.policy import Policy

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi.actions import Actions
 from ivvi.errors import IvviWarning
 from ivvi.estimators import StandardErrors
@@ -24,15 +25,15 @@ from ivvi.evaluation.actors import Actor
 from ivvi.evaluation.many_model_rollout import Episodes, RolloutTask, returns
 from ivvi.evaluation.model_draws import ModelDraws, estimated_model
 from ivvi.evaluation.value_inputs import ValueInputs
-from ivvi.features.blocks import Array
 from ivvi.fitting import Fit, estimate
+from ivvi.logs.log import Progress
 from ivvi.planning import MPC, Problem
 from ivvi.planning.behaviour_policy import BehaviourFeatures, BehaviourPolicy, BehaviourRows
 from ivvi.planning.cautious import SCENARIOS, CautiousRule, directions, scenarios
 from ivvi.planning.simple_rules import UsualRule
 from ivvi.simulators import ConfoundedEnv, linear_world
 from ivvi.simulators.world import Behaviour, gaussian
-from ivvi_reproduction.study import Bar, logs_command, no_bar, run_study
+from ivvi_reproduction.study import logs_command, no_bar, run_study
 
 DIM, EPISODES, STEPS = 5, 40, 50
 HORIZON, TRIALS = 100, 32
@@ -127,7 +128,7 @@ def measure(
     instrument: str,
     logs: int,
     seed: int = 0,
-    bar: Bar = no_bar,
+    bar: Progress = no_bar,
     levels: Sequence[float] = LEVELS,
 ) -> CautionValues:
     """Plan with each of many logs at each level of caution, and run the plans."""

@@ -21,7 +21,8 @@ import numpy as np
 from ivvi.errors import IvviWarning
 from ivvi.fitting import estimate
 from ivvi.logs import Log, read_logs
-from ivvi_reproduction.study import Bar, logs_command, no_bar, run_study
+from ivvi.logs.log import Progress
+from ivvi_reproduction.study import logs_command, no_bar, run_study
 
 Rng = np.random.Generator
 ROWS, EPISODES, STEPS = 1000, 100, 10
@@ -145,19 +146,21 @@ WRONG: dict[str, Callable[[Rng], Log]] = {
 WORLDS = [(name, True) for name in RIGHT] + [(name, False) for name in WRONG]
 
 
-def measure(world: tuple[str, bool], logs: int, seed: int = 0, bar: Bar = no_bar) -> DoubtCount:
+def measure(
+    world: tuple[str, bool], logs: int, seed: int = 0, bar: Progress = no_bar
+) -> DoubtCount:
     """Fit logs of a world by the shortest call, and count those whose features are doubted."""
     name, right = world
-    draw, said = (RIGHT if right else WRONG)[name], []
+    draw, doubts = (RIGHT if right else WRONG)[name], []
     for i in range(logs):
         log = draw(np.random.default_rng([seed, i]))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", IvviWarning)  # they are what is counted
-            said += list(estimate(log).doubts[:1])
+            doubts += list(estimate(log).doubts[:1])
         bar(1)
-    causes = [text.partition(" (p")[0] for text in said]
+    causes = [text.partition(" (p")[0] for text in doubts]
     most = max(set(causes), key=causes.count, default="")
-    return DoubtCount(name, right, logs, len(said), most)
+    return DoubtCount(name, right, logs, len(doubts), most)
 
 
 def table(records: list[DoubtCount]) -> str:

@@ -21,13 +21,13 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from ivvi._io.arrays import Floats
 from ivvi.errors import IvviWarning
-from ivvi.features.design import Floats
 from ivvi.fitting import Fit, estimate
 from ivvi.fitting.inference_tables import half_widths
 from ivvi.logs import Log, read_logs
+from ivvi.logs.log import Progress
 from ivvi_reproduction.study import (
-    Bar,
     Force,
     Json,
     Logs,
@@ -238,7 +238,7 @@ def intervals_hold(fit: Fit) -> tuple[bool, bool, float, bool]:
 
 
 def measure(
-    design: CoverageDesign, logs: int, seed: int = 0, bar: Bar = no_bar
+    design: CoverageDesign, logs: int, seed: int = 0, bar: Progress = no_bar
 ) -> IntervalCoverage:
     """Draw logs of a design, fit each by default, and count the intervals that hold the truth."""
     outcomes: list[tuple[bool, bool, float, bool]] = []

@@ -18,8 +18,8 @@ import numpy as np
 from ivvi.errors import IvviWarning
 from ivvi.fitting import Fit, estimate
 from ivvi.logs import Log, read_logs
+from ivvi.logs.log import Progress
 from ivvi_reproduction.study import (
-    Bar,
     Force,
     Json,
     Logs,
@@ -68,7 +68,7 @@ def measure(
     strength: float,
     logs: int,
     seed: int = 0,
-    bar: Bar = no_bar,
+    bar: Progress = no_bar,
 ) -> JackknifeComparison:
     """Fit many logs of a design both ways."""
     rows = []

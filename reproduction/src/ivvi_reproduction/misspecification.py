@@ -51,9 +51,9 @@ def measure(setting: str, *, episodes: int = 80, seed: int = 0) -> TheoremSides:
     F = np.log(np.abs(rows.x[:, 0] - 1) + 1) - rows.a[:, 0] / 2
     n = len(F)
     A, B, D = Psi.T @ Phi / n, Psi.T @ Psi / n, Phi.T @ Phi / n
-    G = A.T @ np.linalg.solve(B, A)
-    mu_iv = float(np.linalg.eigvalsh(G)[0])
-    saddle = np.linalg.solve(G, A.T @ np.linalg.solve(B, Psi.T @ F / n))
+    stage = A.T @ np.linalg.solve(B, A)
+    mu_iv = float(np.linalg.eigvalsh(stage)[0])
+    saddle = np.linalg.solve(stage, A.T @ np.linalg.solve(B, Psi.T @ F / n))
     nearest = np.linalg.solve(D, Phi.T @ F / n)
     rest = F - Phi @ nearest
     expected = conditional_mean(rows.x, rows.z, np.column_stack([Phi, rest]))

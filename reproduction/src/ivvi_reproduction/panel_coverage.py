@@ -23,8 +23,8 @@ import typer
 from ivvi.errors import IvviWarning
 from ivvi.fitting import estimate
 from ivvi.logs import Log, read_logs
+from ivvi.logs.log import Progress
 from ivvi_reproduction.study import (
-    Bar,
     Force,
     Json,
     Logs,
@@ -95,7 +95,7 @@ def measure(
     seed: int = 0,
     *,
     units: int = UNITS,
-    bar: Bar = no_bar,
+    bar: Progress = no_bar,
 ) -> list[SlopeCoverage]:
     """Fit many panels of a design in every way, and count the intervals that hold the truth."""
     fits: dict[tuple[str, str], list[tuple[float, float, bool]]] = {}

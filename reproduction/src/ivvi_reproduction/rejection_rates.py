@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi.errors import IvviWarning
 from ivvi.estimators import StandardErrors
-from ivvi.features.design import Floats
 from ivvi.fitting import Fit, estimate
 from ivvi.logs import Log, read_logs
-from ivvi_reproduction.study import Bar, logs_command, no_bar, run_study
+from ivvi.logs.log import Progress
+from ivvi_reproduction.study import logs_command, no_bar, run_study
 
 LEVEL = 0.05
 EFFECT = -0.5
@@ -134,7 +135,9 @@ def tests(fit: Fit, design: NullDesign) -> Iterator[tuple[str, Any]]:
         yield "over-identification, both outputs", joint
 
 
-def measure(design: NullDesign, logs: int, seed: int = 0, bar: Bar = no_bar) -> list[RejectionRate]:
+def measure(
+    design: NullDesign, logs: int, seed: int = 0, bar: Progress = no_bar
+) -> list[RejectionRate]:
     """Draw logs of a design, fit each, and count rejections."""
     results: dict[str, list[Any]] = {}
     for i in range(logs):

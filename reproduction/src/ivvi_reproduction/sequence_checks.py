@@ -14,8 +14,8 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from ivvi._io.arrays import Floats
 from ivvi.errors import InputError
-from ivvi.features.design import Floats
 from ivvi.logs import Log, read_logs
 from ivvi.sequence.check import check as check_log
 from ivvi_reproduction.study import Force, Json, Seed, check, each, run_study, tell

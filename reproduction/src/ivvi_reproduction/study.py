@@ -11,6 +11,7 @@ import typer
 
 from ivvi.cli.terminal import check_json_target, emit_json, progress, run_app, say
 from ivvi.errors import InputError
+from ivvi.logs.log import Progress
 
 Logs = Annotated[int, typer.Option(help="Logs of each design.")]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
@@ -19,8 +20,6 @@ Force = Annotated[bool, typer.Option("--force", help="Replace outputs that exist
 Plot = Annotated[str | None, typer.Option(help="Draw to this file, png, svg or pdf.")]
 Case = TypeVar("Case")
 Measured = TypeVar("Measured")
-Bar = Callable[[int], None]
-"""Called with the number of further logs that were measured."""
 
 
 def no_bar(_: int) -> None:
@@ -77,7 +76,7 @@ def tell(table: str, records: Iterable[Any], json: str | None, force: bool) -> N
 
 def each_log(
     cases: Sequence[Case],
-    measure: Callable[[Case, int, int, Bar], Measured | list[Measured]],
+    measure: Callable[[Case, int, int, Progress], Measured | list[Measured]],
     logs: int,
     seed: int,
 ) -> list[Measured]:
@@ -101,7 +100,7 @@ def with_heading(table: str, logs: int, seed: int) -> str:
 def logs_command(
     about: str,
     cases: Sequence[Case],
-    measure: Callable[[Case, int, int, Bar], Measured | list[Measured]],
+    measure: Callable[[Case, int, int, Progress], Measured | list[Measured]],
     table: Callable[[list[Measured]], str],
     default: int,
     *,

@@ -28,11 +28,11 @@ from ivvi.evaluation.value_estimator import ValueEstimator
 from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.features.design import build_design
 from ivvi.fitting import Fit, estimate
+from ivvi.logs.log import Progress
 from ivvi.planning import MPC, Problem
 from ivvi.simulators import ConfoundedEnv, World, linear_world, nonlinear_world
 from ivvi.simulators.world import Behaviour, gaussian
 from ivvi_reproduction.study import (
-    Bar,
     binomial_deviation,
     coverage_cell,
     coverage_table,
@@ -144,7 +144,9 @@ class SimulatedProblem:
         return float(returns(task, self.planner, W, world, Episodes(first, numbers, 1)).mean())
 
 
-def measure(design: SimulatorDesign, logs: int, seed: int = 0, bar: Bar = no_bar) -> ValueCoverage:
+def measure(
+    design: SimulatorDesign, logs: int, seed: int = 0, bar: Progress = no_bar
+) -> ValueCoverage:
     """Simulate the logs of a design and count the intervals that hold the truth."""
     setup = setup_of(design)
     hits: Counter[str] = Counter()

@@ -23,6 +23,7 @@ from ivvi.features.design import Design
 from ivvi.features.feature_map import linear
 from ivvi.fitting.inference_tables import NORMAL_95
 from ivvi.logs import Batch, Roles
+from ivvi.logs.log import Progress
 from ivvi.moments import Moments
 from ivvi.weak_iv.confidence_sets import anderson_rubin, conditional_likelihood_ratio
 from ivvi.weak_iv.effect_scores import EffectScores
@@ -30,7 +31,6 @@ from ivvi.weak_iv.partialled_effect import PartialledEffect
 from ivvi.weak_iv.robust_anderson_rubin import robust_anderson_rubin
 from ivvi.weak_iv.robust_likelihood_ratio import p_value
 from ivvi_reproduction.study import (
-    Bar,
     binomial_deviation,
     coverage_cell,
     coverage_table,
@@ -104,7 +104,7 @@ def draw(design: WeakInstrumentDesign, rng: np.random.Generator) -> Moments:
 
 
 def measure(
-    design: WeakInstrumentDesign, logs: int, seed: int = 0, bar: Bar = no_bar
+    design: WeakInstrumentDesign, logs: int, seed: int = 0, bar: Progress = no_bar
 ) -> WeakInstrumentCoverage:
     """Draw the logs of a design and count the intervals that hold the truth."""
     rng = np.random.default_rng([seed, DESIGNS.index(design)])

@@ -21,9 +21,9 @@ from ivvi.errors import IvviWarning
 from ivvi.evaluation import value
 from ivvi.fitting import estimate
 from ivvi.logs import read_logs
+from ivvi.logs.log import Progress
 from ivvi.policy.plan import plan
 from ivvi_reproduction.study import (
-    Bar,
     binomial_deviation,
     coverage_cell,
     coverage_table,
@@ -209,7 +209,9 @@ def value_once(world: CoverageWorld, seed: int, i: int) -> dict[str, PlanInterva
     return intervals
 
 
-def measure(world: CoverageWorld, logs: int, seed: int = 0, bar: Bar = no_bar) -> WorldCoverage:
+def measure(
+    world: CoverageWorld, logs: int, seed: int = 0, bar: Progress = no_bar
+) -> WorldCoverage:
     """Simulate the logs of a world and count the intervals that hold the truth."""
     by: dict[str, list[PlanInterval]] = {method: [] for method in METHODS}
     for i in range(logs):

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.result import Compact
+
 ARRAY, NUMBER = "array", "number"
 """Keys of the objects that stand for an array, and for a number that JSON cannot hold."""
 
@@ -60,8 +62,8 @@ class Packer:
         return self._names[id(array)]
 
 
-@dataclasses.dataclass(frozen=True)
-class Unpacker:
+@dataclasses.dataclass(frozen=True, repr=False)
+class Unpacker(Compact):
     """Rebuilds values from what a `Packer` made.
 
     Attributes

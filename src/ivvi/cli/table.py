@@ -54,7 +54,7 @@ def table(  # noqa: PLR0913
     check_json_target(json, force=force, out=out)
     paths = [str(model) for model in models]
     named = names.split(",") if names is not None else folder_names(paths, ())
-    made = make_table(
+    fits_table = make_table(
         [load_fit(model, trust=trusted(trust)) for model in models],
         names=[name.strip() for name in named],
         outputs=output,
@@ -64,11 +64,11 @@ def table(  # noqa: PLR0913
         stars=stars,
         digits=digits,
     )
-    text = made.to(format)
+    text = fits_table.to(format)
     if out is None:
         say(text, quiet=json == "-")
     else:
         with atomic_file(out, force=force) as temporary:
             temporary.write_text(text + "\n", encoding="utf-8")
         say(f"table: {out}", quiet=json == "-")
-    emit_json(made, json, force=force)
+    emit_json(fits_table, json, force=force)

@@ -61,7 +61,7 @@ def update(  # noqa: PLR0913
         logs = open_like(log, fit.roles, where=where, drop_missing=drop_missing)
         with (
             progress("reading", logs.num_rows) as bar,
-            warnings.catch_warnings(record=True) as said,
+            warnings.catch_warnings(record=True) as caught,
         ):
             warnings.simplefilter("always", IvviWarning)
             updated = update_fit(
@@ -74,13 +74,13 @@ def update(  # noqa: PLR0913
             )
         replaces = version if out is None else None
         updated.save(target, force=force or out is None, replaces=replaces)
-    for text in dict.fromkeys((*(str(one.message) for one in said), *updated.warnings)):
+    for text in dict.fromkeys((*(str(one.message) for one in caught), *updated.warnings)):
         warn(text)
     say(updated.summary(warnings=False), quiet=json == "-")
     added = updated.moments.n - fit.moments.n
     sums = "" if updated.sample is not None else " (a model fitted from sums keeps no rows)"
-    kept = fit.moments.episodes
-    if fit.roles.derived and not (kept and kept.labels):
+    episode_moments = fit.moments.episodes
+    if fit.roles.derived and not (episode_moments and episode_moments.labels):
         sums += (
             "; if an episode continues an old one, the step in between counts only if the new log "
             "begins with its last old row"

@@ -47,35 +47,48 @@ def diagnose(
     suspects
         Instrument features whose validity is tested, given that of the others.
     """
-    panel = _Panel(moments, scored, strength(moments))
-    stages = panel.stages()
+    statistics = _Statistics(moments, scored, strength(moments))
+    stages = statistics.stages()
     donald = cragg_donald(moments)
     if donald is None:
         exact = "an action is an exact function of the instruments and the state"
-        panel.reasons["cragg_donald"] = panel.general or panel.reasons.get("first_stage", exact)
-    rank_test, effective = panel.rank_test(donald), panel.effective(donald)
-    parts = partial_out(moments)
-    m, q = len(parts.names), parts.count
+        statistics.reasons["cragg_donald"] = statistics.general or statistics.reasons.get(
+            "first_stage", exact
+        )
+    rank_test, effective = statistics.rank_test(donald), statistics.effective(donald)
+    partialled = partial_out(moments)
+    m, q = len(partialled.names), partialled.count
     values = {"bias": bias_values(m, q), "size": size_values(m, q)}
     critical = {kind: row for kind, row in values.items() if row is not None}
     if not critical:
-        panel.reasons["stock_yogo"] = (
+        statistics.reasons["stock_yogo"] = (
             f"not tabulated for {m} endogenous features and {q} instruments"
         )
     name, f = "the Cragg-Donald F", donald
     if rank_test is not None:
         name, f = "the Kleibergen-Paap F", rank_test.f
     overidentification.check_suspects(moments.design, suspects)
-    by_output = panel.by_output(suspects)
-    joint = panel.joint()
+    by_output = statistics.by_output(suspects)
+    joint = statistics.joint()
     verdict = judge(
-        *(panel.strength, effective, name, f, m, q, panel.reasons.get("cragg_donald", "")),
+        *(
+            statistics.strength,
+            effective,
+            name,
+            f,
+            m,
+            q,
+            statistics.reasons.get("cragg_donald", ""),
+        ),
         jackknife="ijive" if moments.absorbed else "ujive",
     )
-    if verdict.word in ("strong", "doubtful") and (p_value := panel.refuted(by_output)) is not None:
+    if (
+        verdict.word in ("strong", "doubtful")
+        and (p_value := statistics.refuted(by_output)) is not None
+    ):
         verdict = contradicted(verdict, p_value)
     return Diagnostics(
-        strength=panel.strength,
+        strength=statistics.strength,
         verdict=verdict,
         first_stage=stages,
         cragg_donald=donald,
@@ -86,11 +99,11 @@ def diagnose(
         by_output=by_output,
         joint=joint,
         outputs=moments.design.outputs,
-        reasons=panel.reasons,
+        reasons=statistics.reasons,
     )
 
 
-class _Panel:
+class _Statistics:
     """Computes the statistics one by one and notes why one does not apply."""
 
     def __init__(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.result import Compact
 from ivvi.diagnostics.first_stage import denominator, partial_out, residual
 from ivvi.diagnostics.overidentification import dependent, noiseless, ratio
@@ -19,7 +20,6 @@ from ivvi.estimators.covariance.score_rows import Score
 from ivvi.estimators.covariance.scores import Scored
 from ivvi.estimators.estimate import RANK_TOLERANCE, Rows, exactly_fitted, rounding_error
 from ivvi.estimators.whitening import Whitened, orthonormal, whiten
-from ivvi.features.design import Floats
 from ivvi.moments import Moments, remembered
 
 NULL = "the actions are not confounded (least squares would suffice)"
@@ -57,9 +57,9 @@ class Augmented(Compact):
 @remembered
 def augment(moments: Moments) -> Augmented | None:
     """Add the residuals; None when they add fewer columns than there are actions."""
-    rows, parts = Rows.of(moments), partial_out(moments)
+    rows, partialled = Rows.of(moments), partial_out(moments)
     phi = whiten(moments, "phi")
-    rest = residual(parts.basis, parts.X)
+    rest = residual(partialled.basis, partialled.X)
     scale = np.linalg.norm(rest, axis=0)
     if not len(scale) or (scale == 0).any():
         return None
@@ -69,16 +69,20 @@ def augment(moments: Moments) -> Augmented | None:
     if size[-1] < RANK_TOLERANCE or freedom <= 0:
         return None
     to_new = right.T / size / scale[:, None]
-    maps = parts.space.residual_map(moments, parts.select).T
+    maps = partialled.space.residual_map(moments, partialled.select).T
     if moments.design.constant is not None:
         maps[moments.design.constant] = 0.0  # the residuals have mean zero
     slopes = phi.to_white[:, phi.rank - len(inside) :]
     space = Whitened(phi.shift, (maps - slopes @ inside) @ to_new, new, 0)
-    both = Whitened(phi.shift, np.hstack([phi.to_white, space.to_white]), phi.basis, phi.rank)
+    joint_space = Whitened(
+        phi.shift, np.hstack([phi.to_white, space.to_white]), phi.basis, phi.rank
+    )
     outputs = np.eye(moments.design.width)[list(moments.design.y_columns)]
     gamma = rows.Y.T @ new
     left = rows.Y - phi.basis @ (phi.basis.T @ rows.Y) - new @ gamma.T
-    return Augmented(space, gamma, left.T @ left, both.residual_map(moments, outputs), freedom)
+    return Augmented(
+        space, gamma, left.T @ left, joint_space.residual_map(moments, outputs), freedom
+    )
 
 
 def wu_hausman(moments: Moments) -> tuple[Statistic, ...] | None:
@@ -143,13 +147,15 @@ def durbin(moments: Moments, estimate: Estimate) -> tuple[Statistic, ...] | None
     What psi and phi explain of the least-squares residuals, less what psi explains of the
     two-stage ones, in units of the former; chi-squared with one degree an action.
     """
-    rows, parts = Rows.of(moments), partial_out(moments)
+    rows, partialled = Rows.of(moments), partial_out(moments)
     plain = LeastSquares().solve(moments)
     if not estimate.identified or augment(moments) is None:
         return None
     e, u = (rows.Y - rows.Phi @ one.W[:, rows.phi_kept].T for one in (plain, estimate))
-    both = orthonormal(np.column_stack([rows.Psi, rows.Phi]))
-    explained = np.sum((both.T @ e) ** 2, axis=0) - np.sum((parts.space.basis.T @ u) ** 2, axis=0)
+    joint_space = orthonormal(np.column_stack([rows.Psi, rows.Phi]))
+    explained = np.sum((joint_space.T @ e) ** 2, axis=0) - np.sum(
+        (partialled.space.basis.T @ u) ** 2, axis=0
+    )
     total = np.sum(e**2, axis=0)
     values = moments.n * ratio(explained, np.where(exactly_fitted(moments, total), 0.0, total))
-    return tuple(Statistic(float(value), (len(parts.names),), NULL) for value in values)
+    return tuple(Statistic(float(value), (len(partialled.names),), NULL) for value in values)

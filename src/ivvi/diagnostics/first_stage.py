@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.result import Compact
 from ivvi.diagnostics.statistic import SingularError, Statistic, quadratic
 from ivvi.estimators.covariance.scores import Scored
 from ivvi.estimators.estimate import EXACT, RANK_TOLERANCE, Rows
 from ivvi.estimators.whitening import Whitened, exogenous, whiten
-from ivvi.features.design import Floats
 from ivvi.moments import Moments, remembered
 
 OTHERS = ("robust", "conditional", "robust_conditional")
@@ -116,26 +116,26 @@ def first_stage(
     F; `unadjusted` says why there are none. Empty when nothing is endogenous or there are no
     more rows than instruments.
     """
-    parts = partial_out(moments)
-    if parts.freedom <= 0:
+    partialled = partial_out(moments)
+    if partialled.freedom <= 0:
         return ()
-    explained = np.sum((parts.basis.T @ parts.X) ** 2, axis=0)
-    total = np.sum(parts.X**2, axis=0)
-    q = parts.count
-    robust = None if scored is None or not q else _Robust.of(moments, parts, scored)
+    explained = np.sum((partialled.basis.T @ partialled.X) ** 2, axis=0)
+    total = np.sum(partialled.X**2, axis=0)
+    q = partialled.count
+    robust = None if scored is None or not q else _Robust.of(moments, partialled, scored)
     stages = []
-    for i, name in enumerate(parts.names):
+    for i, name in enumerate(partialled.names):
         rest = max(total[i] - explained[i], np.finfo(float).eps * total[i])
-        f = (explained[i] / q) / (rest / parts.freedom) if q and rest > 0 else 0.0
+        f = (explained[i] / q) / (rest / partialled.freedom) if q and rest > 0 else 0.0
         null = f"the instruments do not move {name} given the exogenous features"
         r2 = float(explained[i] / total[i]) if total[i] > 0 else 0.0
-        plain = Statistic(float(f), (q, parts.freedom), null)
+        plain = Statistic(float(f), (q, partialled.freedom), null)
         tests: list[Statistic | str] = [unadjusted]
         if robust is not None and rest <= EXACT * total[i]:
             tests = [f"the instruments and the exogenous features determine {name}"]
         elif robust is not None:
             tests = [robust.wald(robust.pi[i], robust.blocks[i], null)]
-        tests += _conditional(parts, robust, i, unadjusted)
+        tests += _conditional(partialled, robust, i, unadjusted)
         one, two, three = (test if isinstance(test, Statistic) else None for test in tests)
         reasons = {n: why for n, why in zip(OTHERS, tests, strict=True) if isinstance(why, str)}
         stages.append(FirstStage(name, plain, r2, one, two, three, reasons))
@@ -148,8 +148,8 @@ def denominator(scored: Scored, freedom: int) -> int:
     return min(counts) - 1 if counts else freedom
 
 
-@dataclass(frozen=True, slots=True)
-class _Robust:
+@dataclass(frozen=True, slots=True, repr=False)
+class _Robust(Compact):
     """First stages times n^1/2, (m, q), and their variances corrected for small samples."""
 
     pi: Floats
@@ -158,10 +158,10 @@ class _Robust:
     freedom: int
 
     @classmethod
-    def of(cls, moments: Moments, parts: PartialledColumns, scored: Scored) -> _Robust:
-        pi = parts.space.excluded.means(moments, parts.select) * np.sqrt(moments.n)
-        omega, joint = scored.blocks(parts.space.rank), scored.joint(parts.space.rank)
-        return cls(pi, omega, joint, denominator(scored, parts.freedom))
+    def of(cls, moments: Moments, partialled: PartialledColumns, scored: Scored) -> _Robust:
+        pi = partialled.space.excluded.means(moments, partialled.select) * np.sqrt(moments.n)
+        omega, joint = scored.blocks(partialled.space.rank), scored.joint(partialled.space.rank)
+        return cls(pi, omega, joint, denominator(scored, partialled.freedom))
 
     def wald(self, gap: Floats, variance: Floats, null: str) -> Statistic | str:
         """Test by F that `gap` (k,) is zero, or say why its variance does not allow it."""
@@ -173,7 +173,7 @@ class _Robust:
 
 
 def _conditional(
-    parts: PartialledColumns, robust: _Robust | None, i: int, unadjusted: str
+    partialled: PartialledColumns, robust: _Robust | None, i: int, unadjusted: str
 ) -> list[Statistic | str]:
     """Sanderson and Windmeijer's F of one endogenous feature given the others, and robust.
 
@@ -181,22 +181,22 @@ def _conditional(
     the instruments; those used up by the others leave q - m + 1 degrees of freedom. The
     robust one is Wald's test in the directions that the others leave free.
     """
-    m, q = len(parts.names), parts.count
-    scale = np.linalg.norm(parts.X, axis=0)
+    m, q = len(partialled.names), partialled.count
+    scale = np.linalg.norm(partialled.X, axis=0)
     if q < m or (scale == 0).any():
         few = f"{q} instruments cannot separate {m} endogenous features"
         return [few if q < m else "the exogenous features determine an action"] * 2
-    X = parts.X / scale
-    fitted = parts.basis.T @ X
+    X = partialled.X / scale
+    fitted = partialled.basis.T @ X
     others = np.delete(fitted, i, axis=1)
     delta = np.linalg.lstsq(others, fitted[:, i], rcond=RANK_TOLERANCE)[0]
     weights = np.insert(-delta, i, 1.0)
     rest = X @ weights
-    explained = float(np.sum((parts.basis.T @ rest) ** 2))
+    explained = float(np.sum((partialled.basis.T @ rest) ** 2))
     left = max(float(rest @ rest) - explained, np.finfo(float).eps)
-    value = (explained / (q - m + 1)) / (left / parts.freedom)
-    null = f"the instruments do not move {parts.names[i]} apart from the other actions"
-    plain = Statistic(value, (q - m + 1, parts.freedom), null)
+    value = (explained / (q - m + 1)) / (left / partialled.freedom)
+    null = f"the instruments do not move {partialled.names[i]} apart from the other actions"
+    plain = Statistic(value, (q - m + 1, partialled.freedom), null)
     if robust is None:
         return [plain, unadjusted]
     if robust.joint is None:
@@ -215,26 +215,26 @@ def cragg_donald(moments: Moments) -> float | None:
     None when nothing is endogenous, the order condition fails, or some combination is an
     exact function of the instruments or of the exogenous features.
     """
-    parts = partial_out(moments)
-    q, m = parts.count, len(parts.names)
-    if not m or q < m or parts.freedom <= 0:
+    partialled = partial_out(moments)
+    q, m = partialled.count, len(partialled.names)
+    if not m or q < m or partialled.freedom <= 0:
         return None
-    scale = np.linalg.norm(parts.X, axis=0)
+    scale = np.linalg.norm(partialled.X, axis=0)
     if (scale == 0).any():
         return None
-    X = parts.X / scale
-    fitted = parts.basis.T @ X
-    rest = residual(parts.basis, X)
-    if min(np.linalg.svd(V, compute_uv=False)[-1] for V in (X, rest)) < RANK_TOLERANCE:
+    X = partialled.X / scale
+    fitted = partialled.basis.T @ X
+    rest = residual(partialled.basis, X)
+    if min(np.linalg.svd(columns, compute_uv=False)[-1] for columns in (X, rest)) < RANK_TOLERANCE:
         return None
     _, triangle = np.linalg.qr(rest)
     whitened = np.linalg.solve(triangle.T, fitted.T).T
     smallest = np.linalg.svd(whitened, compute_uv=False)[-1] ** 2
-    return float(smallest * parts.freedom / q)
+    return float(smallest * partialled.freedom / q)
 
 
-def residual(basis: Floats, V: Floats) -> Floats:
-    """Return what the orthonormal columns of Q leave of V, with rounding errors set to zero."""
-    rest = V - basis @ (basis.T @ V)
-    nothing = np.linalg.norm(rest, axis=0) <= RANK_TOLERANCE * np.linalg.norm(V, axis=0)
+def residual(basis: Floats, columns: Floats) -> Floats:
+    """Return what an orthonormal basis leaves of columns, with rounding errors set to zero."""
+    rest = columns - basis @ (basis.T @ columns)
+    nothing = np.linalg.norm(rest, axis=0) <= RANK_TOLERANCE * np.linalg.norm(columns, axis=0)
     return np.where(nothing, 0.0, rest)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ivvi._io.arrays import Floats
 from ivvi.diagnostics.statistic import Statistic
 from ivvi.errors import InputError, nearest
 from ivvi.estimators import Estimate, Exact
@@ -18,7 +19,7 @@ from ivvi.estimators.covariance.scores import Scored
 from ivvi.estimators.estimate import Rows, exactly_fitted
 from ivvi.estimators.gmm import centred_moments, inverse_root
 from ivvi.estimators.whitening import Whitened, orthonormal, whiten
-from ivvi.features.design import Design, Floats
+from ivvi.features.design import Design
 from ivvi.moments import Moments
 
 NULL = "every instrument is valid, given that enough of them are"

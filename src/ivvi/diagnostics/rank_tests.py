@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi.diagnostics.first_stage import partial_out
 from ivvi.diagnostics.statistic import SINGULAR, SingularError, Statistic, quadratic
 from ivvi.diagnostics.tails_and_quantiles import noncentral_quantile, noncentral_tail
 from ivvi.estimators.covariance.scores import Scored
-from ivvi.features.design import Floats
 from ivvi.moments import Moments
 
 BIASES = (0.05, 0.10, 0.20, 0.30)
@@ -87,23 +87,23 @@ class EffectiveF:
 
 def cragg_donald_test(value: float, moments: Moments) -> Statistic:
     """Return the test of full rank that Cragg and Donald's F is, under homoskedastic errors."""
-    parts = partial_out(moments)
-    q, m = parts.count, len(parts.names)
-    return Statistic(value * q * moments.n / parts.freedom, (q - m + 1,), _null(m))
+    partialled = partial_out(moments)
+    q, m = partialled.count, len(partialled.names)
+    return Statistic(value * q * moments.n / partialled.freedom, (q - m + 1,), _null(m))
 
 
 def kleibergen_paap(moments: Moments, scored: Scored) -> RankTest:
     """Kleibergen and Paap's rk test that the first-stage matrix has full rank m."""
-    parts = partial_out(moments)
-    q, m = parts.count, len(parts.names)
+    partialled = partial_out(moments)
+    q, m = partialled.count, len(partialled.names)
     omega = scored.joint()
     if omega is None:
         raise ValueError("the rank test needs the joint variance of the first stages")
-    rest = parts.X - parts.basis @ (parts.basis.T @ parts.X)
-    Pi = parts.space.excluded.means(moments, parts.select)
+    rest = partialled.X - partialled.basis @ (partialled.basis.T @ partialled.X)
+    Pi = partialled.space.excluded.means(moments, partialled.select)
     value = moments.n * rank_statistic(Pi, omega, rest.T @ rest)
     clusters = [count for count in scored.clusters if count is not None]
-    freedom = moments.n - parts.space.rank - scored.lost
+    freedom = moments.n - partialled.space.rank - scored.lost
     correction = freedom / moments.n
     if clusters:
         few = min(clusters)
@@ -133,14 +133,14 @@ def effective_f(moments: Moments, scored: Scored | None = None) -> EffectiveF:
     weighted sum of noncentral chi-squareds is matched by one with K_eff degrees of freedom
     (Patnaik).
     """
-    parts = partial_out(moments)
-    pi = parts.space.excluded.means(moments, parts.select)[0]
+    partialled = partial_out(moments)
+    pi = partialled.space.excluded.means(moments, partialled.select)[0]
     if scored is None:
-        rest = parts.X - parts.basis @ (parts.basis.T @ parts.X)
-        noise = float(np.sum(rest**2)) * moments.n / parts.freedom
-        omega = noise * np.eye(parts.count)
+        rest = partialled.X - partialled.basis @ (partialled.basis.T @ partialled.X)
+        noise = float(np.sum(rest**2)) * moments.n / partialled.freedom
+        omega = noise * np.eye(partialled.count)
     else:
-        omega = scored.blocks(parts.space.rank)[0]
+        omega = scored.blocks(partialled.space.rank)[0]
     trace, sizes = float(np.trace(omega)), np.linalg.eigvalsh(omega)
     if sizes[0] < -SINGULAR * abs(sizes[-1]):
         raise SingularError(

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.result import Compact
 from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.estimators.covariance.score_rows import Score
 from ivvi.estimators.covariance.scores import Scored
 from ivvi.estimators.covariance.weight_covariance import sandwich
 from ivvi.estimators.whitening import whiten
-from ivvi.features.design import Floats
 from ivvi.moments import Moments
 
 FREE = 1e-6
@@ -57,7 +57,7 @@ class ReducedForm(Compact):
 def reduced_form_score(moments: Moments, errors: Resolved) -> Score | None:
     """Return what to add up over the rows for its variance; None if there are too few rows.
 
-    Independent rows need no more than the products with M psi~, one coordinate per coefficient.
+    Independent rows need no more than the products with psi~ mapped to one coordinate each.
     """
     space = whiten(moments)
     if moments.n <= space.rank + moments.lost():
@@ -75,24 +75,24 @@ def reduced_form(moments: Moments, errors: Resolved, scored: Scored | None) -> R
     design, space, n = moments.design, whiten(moments), moments.n
     if n <= space.rank + moments.lost():
         return None
-    M, select = space.of_psi(design), _outputs(moments)
+    of_psi, select = space.of_psi(design), _outputs(moments)
     means = space.means(moments, select)
     if scored is None:
         R = space.residual_map(moments, select)
         noise = np.diag(R @ moments.second @ R.T).clip(min=0)
         few = n / (n - space.rank - moments.lost()) if errors.requested.debiased else 1.0
-        variance = few * noise[:, None] * np.sum(M * M, axis=1) / n
+        variance = few * noise[:, None] * np.sum(of_psi * of_psi, axis=1) / n
     else:
         omega = scored.blocks(space.rank if errors.debiased else None)
         if errors.kind == "robust":
             variance = omega / n
         else:
-            variance = np.diagonal(sandwich(M, omega, None, n)[0], axis1=1, axis2=2)
+            variance = np.diagonal(sandwich(of_psi, omega, None, n)[0], axis1=1, axis2=2)
     se = np.sqrt(np.where(variance >= 0, variance, np.nan))
-    se[:, _free(moments, M)] = np.nan
+    se[:, _free(moments, of_psi)] = np.nan
     shared = {design.names[c] for c in design.shared}
     excluded = tuple(name for name in design.psi_names if name not in shared)
-    return ReducedForm(design.psi_names, excluded, means @ M.T, se)
+    return ReducedForm(design.psi_names, excluded, means @ of_psi.T, se)
 
 
 def _outputs(moments: Moments) -> Floats:
@@ -101,11 +101,11 @@ def _outputs(moments: Moments) -> Floats:
     return selected
 
 
-def _free(moments: Moments, M: Floats) -> Any:
+def _free(moments: Moments, of_psi: Floats) -> Any:
     """Return which coefficients collinear features of psi leave open, (d_psi,)."""
     psi = list(moments.design.psi_columns)
     spread = np.sqrt(np.diag(moments.second)[psi])
-    scaled = M * np.where(spread > 0, spread, 1.0)[:, None]
+    scaled = of_psi * np.where(spread > 0, spread, 1.0)[:, None]
     left, size, _ = np.linalg.svd(scaled, full_matrices=False)
     span = left[:, size > FREE * size[0]]
     return 1 - np.sum(span**2, axis=1) > FREE

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.result import Result
 from ivvi.diagnostics.tails_and_quantiles import chi2_tail, f_tail
 from ivvi.errors import DataError
-from ivvi.features.design import Floats
 
 SINGULAR = 1e-12
 """A covariance with a smaller ratio of eigenvalues counts as singular."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
+from ivvi._io.arrays import Floats
 from ivvi.errors import InputError
-
-Floats = NDArray[np.float64]
 
 
 def check_level(level: float) -> None:

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi.diagnostics.statistic import Statistic, quadratic
 from ivvi.errors import InputError, nearest
 from ivvi.estimators import Estimate
-from ivvi.features.design import Floats
 
 NUMBER = r"\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+"
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi.errors import InputError, hint
-from ivvi.features.blocks import Array
 
 EndReward = float | tuple[tuple[str, float], ...]
 """One amount for any end, or (kind, amount) for each kind."""

@@ -15,13 +15,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.result import Compact, short
 from ivvi.actions import make_actions
 from ivvi.dynamics.end_payoffs import EndReward, all_ends, amounts, end_reward
 from ivvi.dynamics.rollout import Rollout, Simulator, roll_out
 from ivvi.dynamics.state_encoding import state_rows
 from ivvi.errors import InputError
-from ivvi.features.blocks import Array
 from ivvi.rewards import Reward, make_reward
 from ivvi.rewards.user_functions import make_ending
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.files import Saved, save_folder
 from ivvi._io.result import Records, TableResult
 from ivvi.categories import CodedColumn, decode_rows, encode_rows, raw_columns
@@ -33,7 +34,6 @@ from ivvi.dynamics.range_clamping import beyond, is_affine, is_limited, reward_f
 from ivvi.dynamics.state_update import StateUpdate
 from ivvi.dynamics.weights import Weights, weight_lines
 from ivvi.errors import ColumnError, InputError, nearest
-from ivvi.features.blocks import Array
 from ivvi.features.feature_map import FeatureMap
 
 if TYPE_CHECKING:  # a model is loaded without what it takes to estimate one

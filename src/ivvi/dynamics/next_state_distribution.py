@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi.categories import CodedColumn
-from ivvi.features.blocks import Array
 
 EXPECTED_TOGETHER = 10.0
 """Columns that are never 1 together count as exclusive if independent ones would have been so

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi.dynamics.next_state_distribution import Categories
-from ivvi.features.blocks import Array, Constant, Power
+from ivvi.features.blocks import Constant, Power
 from ivvi.features.custom_block import Custom
 from ivvi.features.feature_map import FeatureMap
 

@@ -145,8 +145,8 @@ def _is_binary(values: np.ndarray) -> bool:
     return bool(np.array_equal(values, [0.0, 1.0]))
 
 
-@dataclass(frozen=True, eq=False)
-class Together:
+@dataclass(frozen=True, eq=False, repr=False)
+class Together(Compact):
     """Values of several actions, in these columns, that hardly a row of the log has at once.
 
     `words` name them, and `rows` says how many of the `among` rows have them and how many would

@@ -17,10 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
 
+from ivvi._io.arrays import Array
 from ivvi._io.memory import check_memory
 from ivvi._io.result import Records, TableResult
 from ivvi.errors import InputError, check_seed
-from ivvi.features.blocks import Array
 from ivvi.logs import ArrowTable, Log, Roles
 
 

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ivvi.features.blocks import Array, Constant
+from ivvi._io.arrays import Array
+from ivvi.features.blocks import Constant
 from ivvi.features.feature_map import FeatureMap
 
 LARGEST_CHANCE = 0.9
@@ -135,17 +136,19 @@ class StateUpdate:
         Of episodes that go on: what the end explains of the outputs is taken out.
         """
         n = self.predicted
-        S = covariance[..., :n, :n]
+        of_predicted = covariance[..., :n, :n]
         if self.is_plain:
-            return S
+            return of_predicted
         xp = covariance.__array_namespace__()
         if self.ends:
             end = slice(n, n + self.ends)
             cross, own = covariance[..., :n, end], covariance[..., end, end]
             explained = cross @ xp.linalg.pinv(own, rtol=1e-9, hermitian=True)
-            S = (S - explained @ xp.swapaxes(cross, -1, -2)) / (1.0 - min(self.ended, 0.9))
+            of_predicted = (of_predicted - explained @ xp.swapaxes(cross, -1, -2)) / (
+                1.0 - min(self.ended, 0.9)
+            )
         put, of_drawn = self._place(range(n)), self._place(self.drawn)
-        moved = put.T @ S @ put
+        moved = put.T @ of_predicted @ put
         return moved + of_drawn.T @ np.array(self.covariance) @ of_drawn if self.drawn else moved
 
     def _place(self, columns: Any) -> np.ndarray:

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.plotting import IV, check_figure, finished, make_axes
 from ivvi._io.result import Compact, Records, TableResult
-from ivvi.features.design import Floats
 from ivvi.moments import Moments
 
 STALLED = 3.0

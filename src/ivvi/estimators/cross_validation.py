@@ -1,6 +1,10 @@
 """Cross-validation: moments of each fold of episodes, and losses on folds that were left out.
 
-The loss of a penalised design is measured for a whole path of penalties.
+The loss of a penalised design is measured for a whole path of penalties l on the roughness D of
+its features. With G what instruments explain of their squares, G + l_0 D = L L' and
+L^-1 D L^-T = Q m Q', one decomposition serves all:
+
+    (G + l D)^-1 = L^-T Q (1 + (l - l_0) m)^-1 Q' L^-1
 """
 
 from __future__ import annotations
@@ -12,9 +16,9 @@ from operator import add
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.result import Compact
 from ivvi.errors import DataError, InputError
-from ivvi.estimators.estimate import Floats
 from ivvi.estimators.smooth import LEAST, roughness
 from ivvi.features.design import Design
 from ivvi.logs import Batch, Log
@@ -38,14 +42,14 @@ def fold_moments(moments: Moments, log: Log | None, folds: int) -> list[Moments]
         raise InputError(f"folds is {folds}; expected at least 2")
     if moments.episodes is not None:
         numbers = moments.episodes.number
-        parts = [_of_blocks(moments, np.flatnonzero(numbers % folds == f)) for f in range(folds)]
+        sums = [_of_blocks(moments, np.flatnonzero(numbers % folds == f)) for f in range(folds)]
     elif log is not None:
-        (parts,) = fold_moments_of_log(log, [moments.design], folds)
+        (sums,) = fold_moments_of_log(log, [moments.design], folds)
     else:
         raise InputError(
             "cross-validation over episodes needs the log, or moments kept with episodes=True"
         )
-    nonempty = [part for part in parts if part.n]
+    nonempty = [part for part in sums if part.n]
     if len(nonempty) < 2:
         raise DataError("cross-validation over episodes needs at least 2 episodes; there is 1")
     return nonempty
@@ -69,9 +73,9 @@ def fold_moments_of_log(
     return moments
 
 
-def others(parts: Sequence[Moments], left_out: int) -> Moments:
+def others(folds: Sequence[Moments], left_out: int) -> Moments:
     """Add the moments of all folds but one."""
-    return reduce(add, (part for i, part in enumerate(parts) if i != left_out))
+    return reduce(add, (part for i, part in enumerate(folds) if i != left_out))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -150,8 +154,8 @@ def _of_blocks(moments: Moments, chosen: np.ndarray) -> Moments:
     return Moments(moments.design, n, total, centre, scatter)
 
 
-@dataclass(frozen=True, slots=True)
-class _FoldSums:
+@dataclass(frozen=True, slots=True, repr=False)
+class _FoldSums(Compact):
     """Second sums of v in units of its spread about its mean, by fold, and where all stands.
 
     Attributes
@@ -245,30 +249,31 @@ class _FoldSums:
     def _path(self, training: Floats, first_stage: float) -> tuple[Floats, Floats]:
         """Return W for each penalty (penalties, d_phi, d_y), and the first stage (d_psi, d_phi).
 
-        One decomposition serves all: with H = G + l_0 D = K K' and K^-1 D K^-T = Q m Q',
-        (G + l D)^-1 = K^-T Q (1 + (l - l_0) m)^-1 Q' K^-1.
+        One decomposition serves all (module docstring).
         """
         from scipy.linalg import solve_triangular
 
         B = training[np.ix_(self.psi, self.psi)]
         root = np.linalg.cholesky(B + np.diag(first_stage * self.rough_psi + LEAST))
-        X = solve_triangular(root, training[np.ix_(self.psi, self.phi)], lower=True)
+        fitted = solve_triangular(root, training[np.ix_(self.psi, self.phi)], lower=True)
         c = solve_triangular(root, training[np.ix_(self.psi, self.y)], lower=True)
-        K = np.linalg.cholesky(X.T @ X + np.diag(PENALTIES[0] * self.rough_phi + LEAST))
-        inverse = solve_triangular(K, np.eye(len(K)), lower=True)
+        triangle = np.linalg.cholesky(
+            fitted.T @ fitted + np.diag(PENALTIES[0] * self.rough_phi + LEAST)
+        )
+        inverse = solve_triangular(triangle, np.eye(len(triangle)), lower=True)
         values, axes = np.linalg.eigh((inverse * self.rough_phi) @ inverse.T)
         back = inverse.T @ axes
-        along = back.T @ (X.T @ c)
+        along = back.T @ (fitted.T @ c)
         shrink = 1 / (1 + (PENALTIES - PENALTIES[0])[:, None] * np.maximum(values, 0.0))
         W = np.einsum("dk,lk,ko->ldo", back, shrink, along, optimize=True)
-        return W, solve_triangular(root.T, X, lower=False)
+        return W, solve_triangular(root.T, fitted, lower=False)
 
 
 def _two_stage(second: Floats, psi: np.ndarray, phi: np.ndarray, y: np.ndarray) -> Floats:
     """Two-stage least squares from mean squares and products, (d_phi, d_y)."""
-    A, C = second[np.ix_(psi, phi)], second[np.ix_(psi, y)]
-    first = np.linalg.lstsq(second[np.ix_(psi, psi)], np.hstack([A, C]), rcond=None)[0]
+    A, of_y = second[np.ix_(psi, phi)], second[np.ix_(psi, y)]
+    first = np.linalg.lstsq(second[np.ix_(psi, psi)], np.hstack([A, of_y]), rcond=None)[0]
     projected = A.T @ first
-    G, c = projected[:, : len(phi)], projected[:, len(phi) :]
-    weights: Floats = np.linalg.lstsq(G, c, rcond=None)[0]
+    gram, c = projected[:, : len(phi)], projected[:, len(phi) :]
+    weights: Floats = np.linalg.lstsq(gram, c, rcond=None)[0]
     return weights

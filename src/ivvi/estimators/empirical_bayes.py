@@ -17,9 +17,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.checkpoint import Checkpoint
 from ivvi.errors import InputError, nearest
-from ivvi.estimators.estimate import Estimate, Floats, Rows, dual, with_weights
+from ivvi.estimators.estimate import Estimate, Rows, dual, with_weights
 from ivvi.estimators.two_stage_least_squares import Exact
 from ivvi.logs import Log
 from ivvi.moments import Moments

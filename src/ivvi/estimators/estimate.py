@@ -8,6 +8,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ivvi._io.arrays import Floats
 from ivvi._io.checkpoint import Checkpoint
 from ivvi._io.result import Compact, Records, TableResult
 from ivvi.errors import DataError, InputError
@@ -18,7 +19,6 @@ from ivvi.features.feature_map import describe_direction
 from ivvi.logs import Log
 from ivvi.moments import Moments, compress, is_constant
 
-Floats = NDArray[np.float64]
 RANK_TOLERANCE = 1e-6
 """Singular values below this, in units of the columns' own spread, count as zero."""
 EXACT = 1e-13

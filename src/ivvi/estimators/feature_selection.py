@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.plotting import plot_explained
-from ivvi._io.result import Records, TableResult
+from ivvi._io.result import Compact, Records, TableResult
 from ivvi.errors import DataError
 from ivvi.estimators.cross_validation import PENALTIES, Losses, cross_validate
-from ivvi.estimators.estimate import Floats
 from ivvi.estimators.feature_candidates import (
     CandidateColumns,
     Structure,
@@ -172,8 +172,8 @@ def choose_structure(rows: Batch, roles: Roles) -> ChosenFeatures:
         return _Search.of(rows, roles).chosen()
 
 
-@dataclass
-class _Search:
+@dataclass(repr=False)
+class _Search(Compact):
     """Goes through the structures from small to large and remembers the best."""
 
     rows: Batch

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.checkpoint import Checkpoint
 from ivvi.errors import DataError, IdentificationError, InputError
 from ivvi.estimators.covariance.estimate_covariance import residual_score
@@ -16,7 +17,6 @@ from ivvi.estimators.covariance.standard_errors import StandardErrors
 from ivvi.estimators.estimate import Estimate, Rows, dual, exactly_fitted, extension, with_weights
 from ivvi.estimators.two_stage_least_squares import Exact
 from ivvi.estimators.whitening import Whitened, whiten
-from ivvi.features.design import Floats
 from ivvi.logs import Log
 from ivvi.moments import Moments
 

@@ -23,13 +23,14 @@ from typing import ClassVar
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.checkpoint import Checkpoint
+from ivvi._io.result import Compact
 from ivvi.errors import DataError, IdentificationError, InputError
 from ivvi.estimators.covariance.weight_covariance import Covariance
 from ivvi.estimators.estimate import Estimate, Rows, dual, with_weights
 from ivvi.estimators.two_stage_least_squares import two_stage
 from ivvi.estimators.whitening import Whitened, exogenous, whiten
-from ivvi.features.design import Floats
 from ivvi.logs import Log
 from ivvi.moments import Moments
 from ivvi.moments.welford import merge, scatter_of
@@ -133,8 +134,8 @@ def _moments_of(moments: Moments, log: Log, used: Floats) -> Moments:
     return Moments(design, int(used.sum()), total[0], *sums, absorbed=moments.absorbed)
 
 
-@dataclass(frozen=True, slots=True)
-class _Jackknife:
+@dataclass(frozen=True, slots=True, repr=False)
+class _Jackknife(Compact):
     """One estimator for one log; `across` are the means of t w~', (m, e), where P needs them."""
 
     kind: str
@@ -171,25 +172,25 @@ class _Jackknife:
             h = _leverage(psi, weight, moments.weight)
             low = _leverage(psi[:, :e], weight, moments.weight)
             explained = psi[:, e:] @ Pi[:, e:].T
-            D = v @ self.select.T - psi[:, :e] @ Pi[:, :e].T
+            left = v @ self.select.T - psi[:, :e] @ Pi[:, :e].T
             over = {"ujive": (h - low) / (1 - h), "ijive": 1 / (1 - h + low), "jive1": 1 / (1 - h)}
-            t = (D - explained) * over[self.kind][:, None]
-            P = explained - t
+            t = (left - explained) * over[self.kind][:, None]
+            fitted = explained - t
             if self.kind != "ujive":
-                P = D - t + psi[:, :e] @ self.across.T
-            yield _Parts(v, weight, psi[:, :e], D, t, P)
+                fitted = left - t + psi[:, :e] @ self.across.T
+            yield _Parts(v, weight, psi[:, :e], left, t, fitted)
 
     def estimate(self, base: Estimate) -> Estimate:
         """Solve for the actions, then for the exogenous features, and measure both."""
         moments, design, e = self.moments, self.moments.design, self.space.exogenous
         outputs = np.eye(design.width)[list(design.y_columns)]
         m = len(self.select)
-        S, s = np.zeros((m, m)), np.zeros((m, len(outputs)))
+        cross, s = np.zeros((m, m)), np.zeros((m, len(outputs)))
         for parts in self._parts():
-            weighed = (parts.weight * parts.P.T) @ parts.v
-            S += weighed @ self.select.T
+            weighed = (parts.weight * parts.fitted.T) @ parts.v
+            cross += weighed @ self.select.T
             s += weighed @ outputs.T
-        b: Floats = np.asarray(np.linalg.solve(S, s).T, dtype=np.float64)  # (d_y, m)
+        b: Floats = np.asarray(np.linalg.solve(cross, s).T, dtype=np.float64)  # (d_y, m)
         R = outputs - b @ self.select
         exogenous = self.space.means(moments, R)[:, :e]
         back = np.zeros((len(design.phi_names), m + e))
@@ -198,7 +199,7 @@ class _Jackknife:
         for column in design.shared:
             back[column, m:] = of_psi[design.psi_columns.index(column)]
         W = np.hstack([b, exogenous]) @ back.T
-        blocks = back @ self._covariance(b, S) @ back.T
+        blocks = back @ self._covariance(b, cross) @ back.T
         rows = Rows.of(moments)
         K = dual(moments, rows, rows.Y - rows.Phi @ W[:, rows.phi_kept].T)
         estimated = with_weights(moments, base, W, K)
@@ -206,33 +207,33 @@ class _Jackknife:
             estimated, influence=np.empty((0, 0)), covariance=Covariance("robust", blocks)
         )
 
-    def _covariance(self, b: Floats, S: Floats) -> Floats:
+    def _covariance(self, b: Floats, cross: Floats) -> Floats:
         """Return the covariance of the slopes and of the coordinates of w, (d_y, m+e, m+e)."""
-        moments, e, m = self.moments, self.space.exogenous, len(S)
+        moments, e, m = self.moments, self.space.exogenous, len(cross)
         outputs = np.eye(moments.design.width)[list(moments.design.y_columns)]
         of_y = self.space.means(moments, outputs)[:, :e]
         meat = np.zeros((len(b), m + e, m + e))
         for parts in self._parts():
-            noise = parts.v @ outputs.T - parts.w @ of_y.T - parts.D @ b.T
-            both = np.hstack([parts.P, parts.w]) * parts.weight[:, None]
+            noise = parts.v @ outputs.T - parts.w @ of_y.T - parts.left @ b.T
+            fitted_and_exogenous = np.hstack([parts.fitted, parts.w]) * parts.weight[:, None]
             for j, residual in enumerate(noise.T):
-                scored = both * residual[:, None]
+                scored = fitted_and_exogenous * residual[:, None]
                 meat[j] += scored.T @ scored
-        J = np.zeros((m + e, m + e))
-        J[:m, :m] = np.linalg.inv(S)
-        J[m:, :m] = -self.space.means(moments, self.select)[:, :e].T @ J[:m, :m]
-        J[m:, m:] = np.eye(e) / moments.weight
-        covariance: Floats = J @ meat @ J.T
+        bread = np.zeros((m + e, m + e))
+        bread[:m, :m] = np.linalg.inv(cross)
+        bread[m:, :m] = -self.space.means(moments, self.select)[:, :e].T @ bread[:m, :m]
+        bread[m:, m:] = np.eye(e) / moments.weight
+        covariance: Floats = bread @ meat @ bread.T
         return covariance
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """Rows v (n, p), weights, exogenous coordinates w (n, e), actions D, t and P (n, m)."""
+@dataclass(frozen=True, slots=True, repr=False)
+class _Parts(Compact):
+    """Rows v (n, p), weights, exogenous coordinates w (n, e); of actions (n, m): M x, t and P."""
 
     v: Floats
     weight: Floats
     w: Floats
-    D: Floats
+    left: Floats
     t: Floats
-    P: Floats
+    fitted: Floats

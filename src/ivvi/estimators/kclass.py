@@ -14,12 +14,12 @@ from typing import ClassVar
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.checkpoint import Checkpoint
 from ivvi.errors import DataError, IdentificationError, InputError
 from ivvi.estimators.covariance.weight_covariance import MOST_JOINT, Covariance
 from ivvi.estimators.estimate import RANK_TOLERANCE, Estimate, Rows, finish, solve_rows
 from ivvi.estimators.whitening import exogenous, whiten
-from ivvi.features.design import Floats
 from ivvi.logs import Log
 from ivvi.moments import Moments
 
@@ -132,8 +132,8 @@ def liml_k(moments: Moments) -> Floats:
     inside = [i for i, c in enumerate(rows.phi_kept) if c not in set(exogenous(moments))]
     roots = np.empty(len(design.outputs))
     for j in range(len(roots)):
-        both = np.column_stack([rows.Y[:, j], rows.Phi[:, inside]])
-        short = both - space.included @ (space.included.T @ both)
+        output_and_endogenous = np.column_stack([rows.Y[:, j], rows.Phi[:, inside]])
+        short = output_and_endogenous - space.included @ (space.included.T @ output_and_endogenous)
         scale = np.linalg.norm(short, axis=0)
         short = short / np.where(scale > 0, scale, 1.0)
         long = short - space.excluded.basis @ (space.excluded.basis.T @ short)

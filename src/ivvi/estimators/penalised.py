@@ -16,19 +16,17 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ivvi._io.arrays import Floats, Ints
 from ivvi._io.checkpoint import Checkpoint
 from ivvi._io.result import Compact
 from ivvi.errors import InputError, nearest
 from ivvi.estimators.cross_validation import fold_moments, others
-from ivvi.estimators.estimate import RANK_TOLERANCE, Estimate, Floats, Rows, with_weights
+from ivvi.estimators.estimate import RANK_TOLERANCE, Estimate, Rows, with_weights
 from ivvi.estimators.two_stage_least_squares import Exact
 from ivvi.estimators.whitening import orthonormal
 from ivvi.logs import Log
 from ivvi.moments import Moments
-
-Ints = NDArray[np.int64]
 
 KINDS = ("ridge", "lasso")
 GRID = 40
@@ -108,21 +106,21 @@ class Penalised:
 
     def cross_validate(self, moments: Moments, log: Log | None = None) -> CrossValidation:
         """Try a grid of penalties on folds of episodes."""
-        parts = fold_moments(moments, log, self.folds)
+        folds = fold_moments(moments, log, self.folds)
         penalties = self._problem(moments).grid(self.kind)
         errors = np.array(
             [
-                _held_out(parts[f], self._problem(others(parts, f)).path(self.kind, penalties))
-                for f in range(len(parts))
+                _held_out(folds[f], self._problem(others(folds, f)).path(self.kind, penalties))
+                for f in range(len(folds))
             ]
         )
         mean = errors.mean(axis=0)
-        spread = errors.std(axis=0, ddof=1) / np.sqrt(len(parts))
+        spread = errors.std(axis=0, ddof=1) / np.sqrt(len(folds))
         pick = _pick_one_se if self.one_se else _pick_best
         if self.common:
             noise = np.diag(Exact().solve(moments).noise_cov)
             share = (errors / noise).mean(axis=2, keepdims=True)
-            best = pick(share.mean(axis=0), share.std(axis=0, ddof=1) / np.sqrt(len(parts)))
+            best = pick(share.mean(axis=0), share.std(axis=0, ddof=1) / np.sqrt(len(folds)))
             best = np.repeat(best, mean.shape[1])
         else:
             best = pick(mean, spread)
@@ -152,15 +150,15 @@ class CrossValidation(Compact):
     chosen: Floats
 
 
-@dataclass(frozen=True, slots=True)
-class _PenalisedEquations:
-    """Projected normal equations in units of the columns' spreads: G w = c.
+@dataclass(frozen=True, slots=True, repr=False)
+class _PenalisedEquations(Compact):
+    """Projected normal equations in units of the columns' spreads: gram w = c.
 
     `each` weighs the penalty of each coefficient, (d, d_y). `mean` puts the constant back:
     it is y's mean less that of W phi.
     """
 
-    G: Floats
+    gram: Floats
     c: Floats
     each: Floats
     scale: Floats
@@ -176,20 +174,20 @@ class _PenalisedEquations:
         basis = orthonormal(rows.Psi)
         scale, scale_y = np.linalg.norm(rows.Phi, axis=0), np.linalg.norm(rows.Y, axis=0)
         scale[scale == 0], scale_y[scale_y == 0] = 1.0, 1.0
-        X, Y = basis.T @ (rows.Phi / scale), basis.T @ (rows.Y / scale_y)
+        inside, inside_y = basis.T @ (rows.Phi / scale), basis.T @ (rows.Y / scale_y)
         mean, mean_y = moments.mean[rows.phi_kept], moments.mean[list(design.y_columns)]
-        G, c = X.T @ X, X.T @ Y
+        gram, c = inside.T @ inside, inside.T @ inside_y
         each = np.ones_like(c)
         if adaptive:
-            each = 1 / np.maximum(np.abs(_solve(G, c, 0.0)), TOLERANCE)
-        return cls(G, c, each, scale, scale_y, rows.phi_kept, mean, mean_y, design.constant)
+            each = 1 / np.maximum(np.abs(_solve(gram, c, 0.0)), TOLERANCE)
+        return cls(gram, c, each, scale, scale_y, rows.phi_kept, mean, mean_y, design.constant)
 
     def grid(self, kind: str) -> Floats:
         """Penalties from one that leaves nothing (lasso) or little (ridge) down to none."""
         if kind == "lasso":
             top = float(np.abs(self.c / self.each).max())
             return top * np.append(np.geomspace(1, 1e-5 if self.each.max() > 1 else 1e-4, GRID), 0)
-        top = 10 * float(np.linalg.eigvalsh(self.G)[-1])
+        top = 10 * float(np.linalg.eigvalsh(self.gram)[-1])
         return np.append(np.geomspace(top, 1e-8 * top, GRID), 0.0)
 
     def path(self, kind: str, penalties: Floats) -> list[Floats]:
@@ -208,8 +206,8 @@ class _PenalisedEquations:
 
     def _slopes(self, kind: str, penalty: Floats, start: Floats, tolerance: float) -> Floats:
         if kind == "ridge" or not penalty.any():
-            return _solve(self.G, self.c, penalty)
-        return coordinate_descent(self.G, self.c, penalty * self.each, start, tolerance)
+            return _solve(self.gram, self.c, penalty)
+        return coordinate_descent(self.gram, self.c, penalty * self.each, start, tolerance)
 
     def _whole(self, slopes: Floats) -> Floats:
         d_phi = len(self.kept) + (self.constant is not None)
@@ -221,16 +219,16 @@ class _PenalisedEquations:
 
 
 def coordinate_descent(
-    G: Floats, c: Floats, penalty: Floats, start: Floats, tolerance: float = TOLERANCE
+    gram: Floats, c: Floats, penalty: Floats, start: Floats, tolerance: float = TOLERANCE
 ) -> Floats:
-    """Minimise 1/2 w'Gw - c'w + sum_j penalty_j |w_j| for each column of c, (d, d_y), at once."""
+    """Minimise 1/2 w' gram w - c'w + sum_j penalty_j |w_j| for all columns of c, (d, d_y)."""
     w = start.copy()
-    diagonal = np.diag(G)
+    diagonal = np.diag(gram)
     moving = np.flatnonzero(diagonal > RANK_TOLERANCE**2)
     for _ in range(SWEEPS):
         change = 0.0
         for j in moving:
-            pull = c[j] - G[j] @ w + diagonal[j] * w[j]
+            pull = c[j] - gram[j] @ w + diagonal[j] * w[j]
             new = np.sign(pull) * np.maximum(np.abs(pull) - penalty[j], 0.0) / diagonal[j]
             change = max(change, float(np.abs(new - w[j]).max()) * float(diagonal[j]) ** 0.5)
             w[j] = new
@@ -239,9 +237,9 @@ def coordinate_descent(
     return w
 
 
-def _solve(G: Floats, c: Floats, ridge: Floats | float) -> Floats:
-    """(G + ridge)^-1 c, a ridge for each column; the minimum-norm solution without one."""
-    values, vectors = np.linalg.eigh(G)
+def _solve(gram: Floats, c: Floats, ridge: Floats | float) -> Floats:
+    """(gram + ridge)^-1 c, a ridge for each column; the minimum-norm solution without one."""
+    values, vectors = np.linalg.eigh(gram)
     strong = values > RANK_TOLERANCE**2
     inside = vectors[:, strong]
     solution: Floats = inside @ ((inside.T @ c) / (values[strong, None] + ridge))

@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.plotting import plot_explained
 from ivvi._io.result import Records, TableResult, json_records
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.cross_validation import fold_moments_of_log, others
-from ivvi.estimators.estimate import Floats
 from ivvi.estimators.two_stage_least_squares import Exact
 from ivvi.features.design import Design, build_design
 from ivvi.features.feature_map import linear
@@ -157,18 +157,21 @@ def word_losses(parts: list[Moments], design: Design, plain: Design) -> Floats:
 
 
 def _loss(training: Moments, held_out: Moments, design: Design, plain: Design) -> float:
-    whole = training.design
+    full_design = training.design
     if training.n <= len(design.phi_names):
         return np.inf
     fits = [Exact().solve(restrict(training, one)) for one in (design, plain)]
     if not all(fit.identified for fit in fits):
         return np.inf
     h, h0 = (
-        _placed(fit.W, one, whole) for fit, one in zip(fits, (design, plain), strict=True)
+        _placed(fit.W, one, full_design) for fit, one in zip(fits, (design, plain), strict=True)
     )  # weights of the columns of phi, (d_phi, d_y)
-    phi, psi, y = (np.array(c) for c in (whole.phi_columns, whole.psi_columns, whole.y_columns))
+    phi, psi, y = (
+        np.array(c)
+        for c in (full_design.phi_columns, full_design.psi_columns, full_design.y_columns)
+    )
     second, second_held = training.second, held_out.second
-    delta = _first_stage(second, whole) @ (h - h0)
+    delta = _first_stage(second, full_design) @ (h - h0)
     left = np.vstack([-h0, np.eye(len(y))])
     columns = np.concatenate([phi, y])
     r0 = second_held[np.ix_(psi, columns)] @ left
@@ -177,10 +180,10 @@ def _loss(training: Moments, held_out: Moments, design: Design, plain: Design) -
     return float(np.sum(loss / np.where(variance > 0, variance, 1.0)))
 
 
-def _placed(W: Floats, design: Design, whole: Design) -> Floats:
+def _placed(W: Floats, design: Design, full_design: Design) -> Floats:
     """Put weights (d_y, d_phi) at their columns of the larger phi, (d, d_y)."""
-    at, weights = columns_in(design, whole), np.zeros((len(whole.phi_columns), len(W)))
-    places = [whole.phi_columns.index(at[column]) for column in design.phi_columns]
+    at, weights = columns_in(design, full_design), np.zeros((len(full_design.phi_columns), len(W)))
+    places = [full_design.phi_columns.index(at[column]) for column in design.phi_columns]
     weights[places] = W.T
     return weights
 

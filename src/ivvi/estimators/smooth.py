@@ -16,9 +16,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.checkpoint import Checkpoint
 from ivvi.errors import InputError
-from ivvi.estimators.estimate import Estimate, Floats, Rows, extension, finish
+from ivvi.estimators.estimate import Estimate, Rows, extension, finish
 from ivvi.estimators.kclass import unadjusted
 from ivvi.estimators.whitening import whiten
 from ivvi.features.design import Design
@@ -77,14 +78,14 @@ class Smooth:
         scale, scale_psi = _spread(rows.Phi), _spread(rows.Psi)
         Phi, Psi = rows.Phi / scale, rows.Psi / scale_psi
         root = np.linalg.cholesky(Psi.T @ Psi + np.diag(share * self.first_stage * E + LEAST))
-        X = solve_triangular(root, Psi.T @ Phi, lower=True)
+        fitted = solve_triangular(root, Psi.T @ Phi, lower=True)
         c = solve_triangular(root, Psi.T @ rows.Y, lower=True)
         basis = solve_triangular(root, Psi.T @ whiten(moments).basis, lower=True)
         slopes, influence, breads, lost = [], [], [], []
         for penalty, moment in zip(self.penalty, c.T, strict=True):
-            inverse = np.linalg.inv(X.T @ X + np.diag(share * penalty * D + LEAST))
-            slopes.append(inverse @ (X.T @ moment) / scale)
-            influence.append(inverse @ X.T @ basis / scale[:, None])
+            inverse = np.linalg.inv(fitted.T @ fitted + np.diag(share * penalty * D + LEAST))
+            slopes.append(inverse @ (fitted.T @ moment) / scale)
+            influence.append(inverse @ fitted.T @ basis / scale[:, None])
             units = moments.n * np.outer(scale, scale)
             breads.append(inverse / units)
             lost.append((inverse * (share * penalty * D)) @ inverse / units)

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.result import Compact
 from ivvi.estimators.estimate import RANK_TOLERANCE, Rows
-from ivvi.features.design import Design, Floats
+from ivvi.features.design import Design
 from ivvi.moments import Moments, remembered
 
 
@@ -63,12 +64,12 @@ class Whitened(Compact):
         return rest
 
     def of_psi(self, design: Design) -> Floats:
-        """Return M (d_psi, r) with psi~ = psi M: the constant, if there is one, holds the shift."""
+        """Return the map (d_psi, r) of psi to psi~: the constant, if any, holds the shift."""
         psi = list(design.psi_columns)
-        M: Floats = self.to_white[psi].copy()
+        matrix: Floats = self.to_white[psi].copy()
         if design.constant is not None:
-            M[psi.index(design.constant)] -= self.shift @ self.to_white
-        return M
+            matrix[psi.index(design.constant)] -= self.shift @ self.to_white
+        return matrix
 
     @property
     def included(self) -> Floats:
@@ -140,44 +141,44 @@ def exogenous(moments: Moments) -> tuple[int, ...]:
     return tuple(sorted({*design.shared, *np.array(mixed)[determined].tolist()}))
 
 
-def orthonormal(V: Floats) -> Floats:
-    """Return an orthonormal basis (m, rank) of the columns of V, whatever their units."""
-    return _orthonormal(V, 0)[0]
+def orthonormal(columns: Floats) -> Floats:
+    """Return an orthonormal basis (m, rank) of columns, whatever their units."""
+    return _orthonormal(columns, 0)[0]
 
 
-def _orthonormal(V: Floats, first: int) -> tuple[Floats, Floats, int]:
-    """Return an orthonormal basis V `to_white` of V's columns, `to_white`, and the rank of `first`.
+def _orthonormal(columns: Floats, first: int) -> tuple[Floats, Floats, int]:
+    """Return an orthonormal basis, columns `to_white`, with `to_white`, and the rank of `first`.
 
-    The first columns of Q span the first columns of V. Columns are brought to one scale,
+    The first of the basis span the first of the columns. Columns are brought to one scale,
     so that the rank does not depend on units.
     """
-    scale = np.linalg.norm(V, axis=0)
+    scale = np.linalg.norm(columns, axis=0)
     scale[scale == 0] = 1.0
-    V = V / scale
-    if 0 < V.shape[1] <= V.shape[0]:
-        span, triangle = np.linalg.qr(V)
+    columns = columns / scale
+    if 0 < columns.shape[1] <= columns.shape[0]:
+        span, triangle = np.linalg.qr(columns)
         if np.abs(np.diag(triangle)).min() > RANK_TOLERANCE:
             return span, np.linalg.inv(triangle) / scale[:, None], first
-    Q1, T1 = _principal(V[:, :first])
-    inside = Q1.T @ V[:, first:]
-    rest = V[:, first:] - Q1 @ inside
+    Q1, T1 = _principal(columns[:, :first])
+    inside = Q1.T @ columns[:, first:]
+    rest = columns[:, first:] - Q1 @ inside
     Q2, T2 = _principal(rest)
-    to_white = np.zeros((V.shape[1], Q1.shape[1] + Q2.shape[1]))
+    to_white = np.zeros((columns.shape[1], Q1.shape[1] + Q2.shape[1]))
     to_white[:first, : Q1.shape[1]] = T1
     to_white[:first, Q1.shape[1] :] = -T1 @ inside @ T2
     to_white[first:, Q1.shape[1] :] = T2
     return np.hstack([Q1, Q2]), to_white / scale[:, None], Q1.shape[1]
 
 
-def _unit(V: Floats) -> Floats:
-    """Bring the columns of V to length one."""
-    scale = np.linalg.norm(V, axis=0)
-    unit: Floats = V / np.where(scale > 0, scale, 1.0)
+def _unit(columns: Floats) -> Floats:
+    """Bring columns to length one."""
+    scale = np.linalg.norm(columns, axis=0)
+    unit: Floats = columns / np.where(scale > 0, scale, 1.0)
     return unit
 
 
-def _principal(V: Floats) -> tuple[Floats, Floats]:
-    """Return the principal axes Q = V T that are not numerically zero."""
-    left, size, right = np.linalg.svd(V, full_matrices=False)
+def _principal(columns: Floats) -> tuple[Floats, Floats]:
+    """Return the principal axes that are not numerically zero, and the map of columns to them."""
+    left, size, right = np.linalg.svd(columns, full_matrices=False)
     keep = size > RANK_TOLERANCE
     return left[:, keep], right[keep].T / size[keep]

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.plotting import IV, MUTED, check_figure, finished, make_axes
 from ivvi._io.result import Records, TableResult
 from ivvi.actions import Actions
@@ -18,7 +19,6 @@ from ivvi.dynamics.state_encoding import state_rows
 from ivvi.evaluation.model_draws import draw
 from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.evaluation.value_policy import planner_of
-from ivvi.features.blocks import Array
 from ivvi.planning import MPC, Problem
 from ivvi.planning.behaviour_policy import Support
 from ivvi.policy.policy import Policy

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 
+from ivvi._io.arrays import Array
 from ivvi.dynamics.rollout import Decision
 from ivvi.evaluation.model_draws import ModelDraws
-from ivvi.features.blocks import Array
 from ivvi.planning import Planner
 from ivvi.planning.behaviour_policy import BehaviourFeatures, BehaviourPolicy, BehaviourRows
 

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.result import Compact
 from ivvi.dynamics.end_payoffs import all_ends
 from ivvi.dynamics.next_state_distribution import Categories, next_state
@@ -24,7 +25,6 @@ from ivvi.dynamics.state_update import StateUpdate
 from ivvi.evaluation.actors import Actor, Fixed, Planned
 from ivvi.evaluation.model_draws import ModelDraws
 from ivvi.evaluation.noise_shape import shaped
-from ivvi.features.blocks import Array
 from ivvi.features.feature_map import FeatureMap
 from ivvi.planning import Problem
 from ivvi.rewards import Learned
@@ -114,11 +114,17 @@ def paths(
     with jax.enable_x64(True):
         starts, keys = jnp.asarray(episodes.starts), _keys(episodes)
         if hasattr(actor, "begin"):
-            both = _compiled_paths(task, actor)(models, parameters, starts, keys)
+            states_and_actions = _compiled_paths(task, actor)(models, parameters, starts, keys)
         else:
             steps = list(_steps_called(task, actor, models, starts, keys))
-            both = np.stack([x for x, _, _ in steps]), np.stack([a for _, a, _ in steps])
-        x, a = (np.asarray(part).reshape(task.horizon, -1, part.shape[-1]) for part in both)
+            states_and_actions = (
+                np.stack([x for x, _, _ in steps]),
+                np.stack([a for _, a, _ in steps]),
+            )
+        x, a = (
+            np.asarray(part).reshape(task.horizon, -1, part.shape[-1])
+            for part in states_and_actions
+        )
         return x, a
 
 

@@ -191,10 +191,10 @@ def wild(source: ValueInputs, count: int, rng: np.random.Generator) -> ModelDraw
     """Move all estimates along what each cluster does to them, by Webb's numbers."""
     out = left_out(len(_groups(source)), rng)
     weights = wild_weights(len(out), count, rng)
-    whole = _estimates(source, np.ones((1, out.shape[1])))
+    undeleted = _estimates(source, np.ones((1, out.shape[1])))
     W, noise, action_weights, instrument_weights = (
         wild_draws(all_of_it[0], without, weights)
-        for all_of_it, without in zip(whole, _estimates(source, out), strict=True)
+        for all_of_it, without in zip(undeleted, _estimates(source, out), strict=True)
     )
     same = repeated(estimated_model(source), count)
     return same._replace(
@@ -263,11 +263,11 @@ def wild_weights(groups: int, count: int, rng: np.random.Generator) -> np.ndarra
     return drawn
 
 
-def wild_draws(whole: np.ndarray, without: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return draws (draws, ...) around `whole` (...), of which `without` (G, ...) lacks group g."""
+def wild_draws(undeleted: np.ndarray, without: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return draws (draws, ...) around `undeleted` (...); `without` (G, ...) lacks group g each."""
     groups = len(without)
     influence = np.sqrt((groups - 1) / groups) * (without.mean(axis=0) - without)
-    drawn: np.ndarray = whole + np.tensordot(weights, influence, axes=1)
+    drawn: np.ndarray = undeleted + np.tensordot(weights, influence, axes=1)
     return drawn
 
 

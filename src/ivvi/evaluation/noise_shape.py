@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import special
 
+from ivvi._io.arrays import Array
 from ivvi.diagnostics.tails_and_quantiles import chi2_tail
 from ivvi.dynamics.model import Dynamics
-from ivvi.features.blocks import Array
 
 FEWEST_ROWS = 200
 """Residuals below which the noise counts as Gaussian."""
@@ -239,10 +239,10 @@ MEAN_WEIGHTS, SECOND_WEIGHTS = _interpolation()
 
 
 def _quantiles(e: np.ndarray) -> np.ndarray:
-    """Return T at the knots, (K,), of mean 0 and variance 1 over standard normal numbers."""
-    T = np.quantile(e, special.ndtr(KNOTS), method="hazen")
-    T = T - MEAN_WEIGHTS @ T
-    standard: np.ndarray = T / np.sqrt(T @ SECOND_WEIGHTS @ T)
+    """Return T_j at the knots, (K,), of mean 0 and variance 1 over standard normal numbers."""
+    quantiles = np.quantile(e, special.ndtr(KNOTS), method="hazen")
+    quantiles = quantiles - MEAN_WEIGHTS @ quantiles
+    standard: np.ndarray = quantiles / np.sqrt(quantiles @ SECOND_WEIGHTS @ quantiles)
     return standard
 
 

@@ -101,20 +101,21 @@ class ValueEstimator:
         How much too good a plan looks to the world that it was made for, V_b(pi_b) - V(pi_b),
         is how much too good the estimate's own plan looks; this is its value less that.
         """
-        both = self.models, repeated(estimated_model(self.source), self.draws)
+        drawn_and_estimated = self.models, repeated(estimated_model(self.source), self.draws)
         if isinstance(planner, MPC):
             again = Planned(planner, self.problem.with_weights)
             few, size, bar = self.rollouts.few, self.rollouts.size, self.progress
             own, here = (
-                in_chunks(self._task, again, self.models.W, some, few, size, bar) for some in both
+                in_chunks(self._task, again, self.models.W, some, few, size, bar)
+                for some in drawn_and_estimated
             )
         else:
-            own, here = self._one_by_one(planner, both)
+            own, here = self._one_by_one(planner, drawn_and_estimated)
         adjusted: np.ndarray = first[: self.rollouts.count] - (own - here)
         return adjusted
 
     def _one_by_one(
-        self, planner: Any, both: tuple[ModelDraws, ModelDraws]
+        self, planner: Any, drawn_and_estimated: tuple[ModelDraws, ModelDraws]
     ) -> tuple[np.ndarray, np.ndarray]:
         """Plan and simulate draw after draw, for planners that cannot be traced."""
         collected: list[list[np.ndarray]] = [[], []]
@@ -123,9 +124,9 @@ class ValueEstimator:
         for b, W in enumerate(self.models.W):
             again = self.problem.with_weights(W)
             acting = Fixed.of(planner.solve(again))
-            for models, values in zip(both, collected, strict=True):
+            for models, values in zip(drawn_and_estimated, collected, strict=True):
                 some = models.rows(slice(b, b + 1))
                 values.append(returns(self._task, *acting, some, alone)[0])
             if self.progress:
-                self.progress(len(both))
+                self.progress(len(drawn_and_estimated))
         return np.array(collected[0]), np.array(collected[1])

@@ -16,12 +16,11 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.memory import check_memory
 from ivvi.errors import DataError, InputError
 from ivvi.features.splines import DEGREE, spline_columns
 
-Array = Any
-"""A NumPy or JAX array."""
 AnyBlock = TypeVar("AnyBlock", bound="Block")
 
 

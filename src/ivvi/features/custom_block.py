@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.trust import check_trusted
 from ivvi.errors import FileError, InputError
-from ivvi.features.blocks import Array, Plain
+from ivvi.features.blocks import Plain
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ivvi._io.arrays import Floats
 from ivvi._io.result import Compact
 from ivvi.errors import InputError, nearest
 from ivvi.features.blocks import Block, Constant, Cross, Interactions, Power
@@ -22,7 +23,6 @@ from ivvi.features.feature_map import FeatureMap, parse_features
 from ivvi.features.products import Monomials
 from ivvi.logs import Batch, Log, Roles
 
-Floats = NDArray[np.float64]
 PRODUCTS_OF_COLUMNS = (Constant, Power, Interactions, Cross, Monomials)
 NAMES = ("phi_names", "psi_names", "outputs", "psi_columns")
 

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.memory import check_memory
 from ivvi._io.serialization import unpack_fields
 from ivvi.errors import FileError, InputError, hint
 from ivvi.features.blocks import (
-    Array,
     Block,
     Constant,
     Cross,

@@ -9,8 +9,9 @@ from operator import mul
 
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi.errors import InputError
-from ivvi.features.blocks import Array, Plain, Spline, looked_at, names_of
+from ivvi.features.blocks import Plain, Spline, looked_at, names_of
 from ivvi.features.splines import bend_roughness, bends
 
 Monomial = tuple[tuple[int, int], ...]

@@ -10,14 +10,12 @@ Everything follows from the knots, so only these are saved.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = Any
+from ivvi._io.arrays import Array, Floats
+
 DEGREE = 3
-Floats = NDArray[np.float64]
 NODES, SHARES = np.polynomial.legendre.leggauss(DEGREE + 1)
 
 

@@ -201,8 +201,8 @@ class FitPipeline:
         omitted: dict[str, str] = {}
         if log is not None and head is not None:
             notes, omitted = row_warnings(self.method, log, head, shard, estimate)
-            told = self._of_unnamed(log, moments, estimate, errors, notes, omitted)
-            errors, notes, omitted = told
+            after_unnamed = self._of_unnamed(log, moments, estimate, errors, notes, omitted)
+            errors, notes, omitted = after_unnamed
         doubts = tuple(omitted)
         differenced = log is not None and isinstance(log.table, DifferencedTable)
         is_changed = differenced or (log is not None and log.is_residual)

@@ -211,14 +211,14 @@ def average_effects(fit: Fit) -> list[AverageEffect]:
     effects = []
     for action in roles.action:
         contrast = Contrast.of(roles, sample, action)
-        M = contrast.combinations(fit.estimate, sample.x, sample.a)
+        combinations = contrast.combinations(fit.estimate, sample.x, sample.a)
         other = [j for j, name in enumerate(design.phi_names) if name != contrast.action]
-        if not M[:, other].any():
+        if not combinations[:, other].any():
             continue
         for row in range(len(design.outputs)):
             if design.outputs[row] not in fit.estimate.exact:
                 group = groups_of_states(fit.estimate, row, contrast)[0]
-                regression = float(M.mean(axis=0) @ fit.baseline.W[row])
+                regression = float(combinations.mean(axis=0) @ fit.baseline.W[row])
                 effects.append(AverageEffect(row, contrast.action, group, regression))
     return effects
 

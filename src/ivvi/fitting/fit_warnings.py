@@ -11,7 +11,7 @@ from ivvi.diagnostics.misspecification.outcome_timing import explained_in_own_ro
 from ivvi.diagnostics.misspecification.prediction_checks import leaves_range, predicts_worse
 from ivvi.diagnostics.misspecification.row_influence import FirstRows, alike_within, deciding_row
 from ivvi.diagnostics.misspecification.shared_trends import (
-    Change,
+    ChangedEffect,
     changed_by_column,
     changed_by_step,
 )
@@ -115,7 +115,7 @@ def unnamed_doubts(
 
 
 def _shared_with(
-    log: Log, first: FirstRows, column: str, change: Change
+    log: Log, first: FirstRows, column: str, change: ChangedEffect
 ) -> tuple[dict[str, str], str, str]:
     """Say that an effect changes with effects of a column, and what to do about it."""
     words, absorb = change.words(column), _to_absorb(log, column)

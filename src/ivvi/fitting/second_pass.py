@@ -80,16 +80,16 @@ def _diagnostic_scores(
     moments: Moments, exact: Estimate, errors: Resolved, count: int
 ) -> dict[str, Score]:
     scores: dict[str, Score] = {}
-    parts = partial_out(moments)
-    q, m = parts.count, len(parts.names)
-    if not exact.identified or parts.freedom <= 0:
+    partialled = partial_out(moments)
+    q, m = partialled.count, len(partialled.names)
+    if not exact.identified or partialled.freedom <= 0:
         return scores
     if degrees_over(moments, exact) > 0:
         scores["exact"] = residual_score(exact, moments, errors, count)
     if m and q:
-        R = parts.space.residual_map(moments, parts.select)
-        scores["first_stage"] = Score(R, parts.space.excluded, worth_joining(m, q, count))
-    if (effects := action_effects(moments).score(count)) is not None and parts.count >= m:
+        R = partialled.space.residual_map(moments, partialled.select)
+        scores["first_stage"] = Score(R, partialled.space.excluded, worth_joining(m, q, count))
+    if (effects := action_effects(moments).score(count)) is not None and partialled.count >= m:
         scores["effects"] = effects
     if (added := augment(moments)) is not None:
         scores["augmented"] = added.score()

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from ivvi._io.arrays import Floats, Ints
+
 PARTS = ("x", "a", "z", "y")
 FIELDS = (*PARTS, "weight", "episode", "step", "time")
 
@@ -63,8 +63,8 @@ class Batch:
         """Return some rows, with their weights and episodes."""
         weight = None if self.weight is None else self.weight[rows]
         episode = None if self.episode is None else self.episode[rows]
-        parts = (self.x[rows], self.a[rows], self.z[rows], self.y[rows])
-        return Batch(*parts, weight, episode)
+        arrays = (self.x[rows], self.a[rows], self.z[rows], self.y[rows])
+        return Batch(*arrays, weight, episode)
 
     def first(self, count: int) -> Batch:
         """Return views of the first rows with all their columns."""
@@ -105,18 +105,18 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
         return batches[0]
 
     def join(name: str) -> Any:
-        parts = [getattr(batch, name) for batch in batches]
-        return None if any(part is None for part in parts) else np.concatenate(parts)
+        arrays = [getattr(batch, name) for batch in batches]
+        return None if any(part is None for part in arrays) else np.concatenate(arrays)
 
     clusters = tuple(map(np.concatenate, zip(*(batch.clusters for batch in batches), strict=True)))
     others: Any = {name: join(name) for name in FIELDS if name not in PARTS}
     table = join("table")
     if table is None:
-        parts: Any = {name: join(name) for name in PARTS}
+        arrays: Any = {name: join(name) for name in PARTS}
     else:
         ends = np.cumsum([getattr(batches[0], name).shape[1] for name in PARTS])
-        parts = dict(zip(PARTS, np.split(table, ends[:-1], axis=1), strict=True))
-    return Batch(**parts, **others, clusters=clusters, table=table)
+        arrays = dict(zip(PARTS, np.split(table, ends[:-1], axis=1), strict=True))
+    return Batch(**arrays, **others, clusters=clusters, table=table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,5 +167,5 @@ def windows(batches: Iterable[Batch], steps: int) -> Iterator[Window]:
 def cut(batch: Batch, rows: slice = slice(None)) -> Batch:
     """Return a copy of a stretch of rows, with their clusters."""
     values: dict[str, Any] = {name: getattr(batch, name) for name in FIELDS}
-    parts: Any = {name: None if v is None else v[rows].copy() for name, v in values.items()}
-    return Batch(**parts, clusters=tuple(codes[rows].copy() for codes in batch.clusters))
+    arrays: Any = {name: None if v is None else v[rows].copy() for name, v in values.items()}
+    return Batch(**arrays, clusters=tuple(codes[rows].copy() for codes in batch.clusters))

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from ivvi._io.arrays import Ints
 from ivvi._io.memory import check_memory
 from ivvi._io.result import Compact
 from ivvi.errors import DataError, InputError, LargeError, MissingError
@@ -79,7 +79,6 @@ def _reached(client: Any, address: str) -> Any:
         ) from error
 
 
-Ints = NDArray[np.int64]
 PartValues = tuple[tuple[Any, ...], ...]
 PIECE_ROWS = 1 << 17
 """Smallest number of rows in a piece; row groups are never split."""

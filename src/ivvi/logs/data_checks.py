@@ -14,10 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ivvi._io.arrays import Bools, Floats
 from ivvi.errors import LARGEST, DataError, LargeError, MissingError
-from ivvi.logs.batch import Batch, Floats
+from ivvi.logs.batch import Batch
 from ivvi.logs.schema import Roles
-from ivvi.logs.tables.arrow import Bools, as_numpy, flags, missing, too_large
+from ivvi.logs.tables.arrow import as_numpy, flags, missing, too_large
 from ivvi.logs.tables.table import BatchSource
 
 ColumnArrays = dict[str, NDArray[Any]]
@@ -120,9 +121,9 @@ def ended_rows(values: ColumnArrays, roles: Roles) -> Bools:
     each = np.array([values[name] > 0 for name in roles.terminal])
     if (twice := each.sum(axis=0) > 1).any():
         at = int(np.flatnonzero(twice)[0])
-        both = [repr(n) for n, ends in zip(roles.terminal, each[:, at], strict=True) if ends]
+        kinds = [repr(n) for n, ends in zip(roles.terminal, each[:, at], strict=True) if ends]
         raise DataError(
-            f"terminal columns {' and '.join(both)} are both true in one row; expected one kind "
+            f"terminal columns {' and '.join(kinds)} are both true in one row; expected one kind "
             "of end"
         )
     ended: Bools = each.sum(axis=0) > 0
@@ -277,10 +278,10 @@ def _row_words(table: BatchSource, roles: Roles, block: pa.RecordBatch, at: int)
     keys = {key: block.column(key)[at] for key in roles.keys}
     telling = telling_columns(table, roles)
     both = list(dict.fromkeys([*keys, *telling]))
-    for whole in table.batches(both, (), 1 << 16) if telling else ():
-        same = [flags(pc.equal(whole.column(key), value)) for key, value in keys.items()]
+    for batch in table.batches(both, (), 1 << 16) if telling else ():
+        same = [flags(pc.equal(batch.column(key), value)) for key, value in keys.items()]
         for row in np.flatnonzero(np.logical_and.reduce(same))[:1]:
-            keys = {name: whole.column(name)[int(row)] for name in telling}
+            keys = {name: batch.column(name)[int(row)] for name in telling}
             return " and ".join(f"{name} {value.as_py()}" for name, value in keys.items())
     return " and ".join(f"{key} {value.as_py()!r}" for key, value in keys.items())
 

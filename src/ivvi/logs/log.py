@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ivvi._io.arrays import Ints
 from ivvi._io.files import atomic_file
 from ivvi._io.result import html_table, text_table
 from ivvi.errors import ColumnError, DataError, InputError, NoNextStateError
@@ -22,7 +23,7 @@ from ivvi.logs.columns.formula import parse_formula
 from ivvi.logs.columns.patterns import Columns, match_columns
 from ivvi.logs.columns.times import check_time
 from ivvi.logs.data_checks import CopyWatch
-from ivvi.logs.instruments.shared_by_episodes import InstrumentPaths, Ints, PathGroups
+from ivvi.logs.instruments.shared_by_episodes import InstrumentPaths, PathGroups
 from ivvi.logs.sample import Sample
 from ivvi.logs.scan_position import Counts, Position
 from ivvi.logs.schema import Roles, path_instruments
@@ -33,7 +34,7 @@ from ivvi.logs.tables.table import BatchSource, order_columns
 from ivvi.logs.transitions import Transitions
 
 Progress = Callable[[int], None]
-"""Called with the number of rows just read."""
+"""Called with the number of rows just read, or of whatever else was just done."""
 BATCH_BYTES = 10 << 20
 """Default size of a batch: near the processor's cache, large enough for BLAS."""
 HEAD_ROWS, HEAD_BYTES, HEAD_LEAST = 1 << 16, 8 << 20, 1 << 13

@@ -92,15 +92,22 @@ def read_logs(  # noqa: PLR0913
         such as ``%d.%m.%Y``, `seen`: ``before`` or ``after``, `missing`: values that stand for
         missing ones, such as -9. See `Schema` for what they mean.
     """
-    named: dict[str, Any] = {"state": state, "action": action, "instrument": instrument, **others}
-    named |= {"next_state": next_state, "episode": episode}
-    named = {n: v if n in SETTINGS else _as_text(v) for n, v in named.items()}
-    ids = _words(named["episode"]), _words(named["instrument"])
+    settings: dict[str, Any] = {
+        "state": state,
+        "action": action,
+        "instrument": instrument,
+        **others,
+    }
+    settings |= {"next_state": next_state, "episode": episode}
+    settings = {n: v if n in SETTINGS else _as_text(v) for n, v in settings.items()}
+    ids = _words(settings["episode"]), _words(settings["instrument"])
 
     def opened(types: Types) -> Log:
         table = _source_table(source, *ids, types)
         names = list(table.schema.names)
-        asked = Schema(**named | {n: named[n] or () for n in ("state", "action", "instrument")})
+        asked = Schema(
+            **settings | {n: settings[n] or () for n in ("state", "action", "instrument")}
+        )
         if formula is not None:
             return _opened_by(formula, table, asked, where=where, drop_missing=drop_missing)
         asked, renamed = with_new_names(asked, names)
@@ -128,14 +135,14 @@ def _with_formula(log: Log, formula: str) -> Log:
         single["reward"] = roles.reward
     schema = Schema(episode=roles.episode, **single)
     opened = _opened_by(formula, table, schema, where=None, drop_missing=log.drop_missing)
-    made = (
+    as_written = (
         "episode",
         "step",
         "every",
         "terminal",
         "missing",
     )  # as the user has them, not as they are now
-    asked = dict(opened.roles.asked) | {n: v for n, v in roles.asked if n in made}
+    asked = dict(opened.roles.asked) | {n: v for n, v in roles.asked if n in as_written}
     unchanged: dict[str, Any] = {"where": roles.where, "episode_parts": roles.episode_parts}
     unchanged["ends"] = roles.ends
     return opened.replaced(
@@ -155,8 +162,8 @@ def _source_table(
     if isinstance(table, CsvTable):
         groups = [word.removeprefix(LOO) for word in instrument if word.startswith(LOO)]
         words = [*(episode or ["episode"]), *groups]
-        named = [word if word in table.schema.names else word.split(":")[-1] for word in words]
-        table = table.with_ids([name for name in named if table.schema.names.count(name) == 1])
+        id_names = [word if word in table.schema.names else word.split(":")[-1] for word in words]
+        table = table.with_ids([name for name in id_names if table.schema.names.count(name) == 1])
         table = table.with_types(types)
     return table
 
@@ -168,17 +175,17 @@ def _where(table: BatchSource, schema: Schema, where: str) -> BatchSource:
     pass or fail together.
     """
     names = list(table.schema.names)
-    parts = match_columns(schema.episode or (), names, "episode")
-    parts = parts or (("episode",) if "episode" in names else ())
+    id_columns = match_columns(schema.episode or (), names, "episode")
+    id_columns = id_columns or (("episode",) if "episode" in names else ())
     own = match_columns(without_made(schema.state, names), names, "state")
     looks = schema.follows(own, names) or schema.lags or schema.seen == "after"
     looks = looks or (DT in _words(schema.context) and DT not in names)
-    ordered = parts and (schema.step or "step") in names
+    ordered = id_columns and (schema.step or "step") in names
     if not (looks and ordered) or schema.weight_kind == "frequency":
         return filtered(table, where)
     columns = RowFilter.of(where, table.schema, table.label).columns
-    known = changing(table, parts, [name for name in columns if name not in parts])
-    if all(known.get(name, True) is False for name in columns if name not in parts):
+    known = changing(table, id_columns, [name for name in columns if name not in id_columns])
+    if all(known.get(name, True) is False for name in columns if name not in id_columns):
         return filtered(table, where)
     return flagged(table, where)
 
@@ -190,13 +197,13 @@ def _filter_notes(table: BatchSource, schema: Schema, roles: Roles) -> tuple[str
     columns = RowFilter.of(roles.where, table.schema, table.label).columns
     seen_before = () if schema.seen == "after" else roles.state
     moved = {*roles.action, *roles.next_state, *roles.terminal, roles.reward, *roles.state}
-    named = [name for name in columns if name in moved.difference(seen_before)]
-    if not named:
+    filtering = [name for name in columns if name in moved.difference(seen_before)]
+    if not filtering:
         return ()
     return (
-        f"the filter (where=, --where) chooses rows by {' and '.join(named)}, which the instrument "
-        "moves: the rows that pass are selected, and effects in them are biased; filter on what "
-        "was known before the action (codes of missing values: missing=, --missing)",
+        f"the filter (where=, --where) chooses rows by {' and '.join(filtering)}, which the "
+        "instrument moves: the rows that pass are selected, and effects in them are biased; filter "
+        "on what was known before the action (codes of missing values: missing=, --missing)",
     )
 
 
@@ -262,38 +269,38 @@ def _opened(
     keys = *match_columns(schema.episode or (), [*table.schema.names, *renamed], "episode"), "step"
     at = [renamed.get(name, name) for name in (*(keys[:-1] or ["episode"]), schema.step or "step")]
     shared = ids_in_files(table.files, at[:-1], at[-1], whole=not (where or drop_missing))
-    codes, named = missing_values(schema.missing), with_names(table, renamed)
-    named = named if where is None else _where(named, schema, where)
-    table = with_missing(named, codes, (*keys, "episode", schema.step or "", PASSES))
+    codes, renamed_table = missing_values(schema.missing), with_names(table, renamed)
+    renamed_table = renamed_table if where is None else _where(renamed_table, schema, where)
+    table = with_missing(renamed_table, codes, (*keys, "episode", schema.step or "", PASSES))
     coded_before = {category.column for category in like.categories} if like else ()
     wanted = [n for n in _needs_numbers(schema, table.schema.names) if n not in coded_before]
     always = wanted if like else [schema.step or "step"]
-    table = with_numbers(table, named, wanted, codes, always)
-    made = windowed(table, schema)
-    table, names = made.table, list(made.table.schema.names)
-    dates = made.step if made.shared else None
-    roles = replace(made.schema.resolve(names), where=where, groups=made.groups, dates=dates)
-    parts = roles.episode_parts or ((roles.episode,) if roles.episode else ())
-    table = _without_blank_ids(table, parts)
+    table = with_numbers(table, renamed_table, wanted, codes, always)
+    derived = windowed(table, schema)
+    table, names = derived.table, list(derived.table.schema.names)
+    dates = derived.step if derived.shared else None
+    roles = replace(derived.schema.resolve(names), where=where, groups=derived.groups, dates=dates)
+    id_columns = roles.episode_parts or ((roles.episode,) if roles.episode else ())
+    table = _without_blank_ids(table, id_columns)
     if roles.episode is not None and roles.episode_parts:
         table = with_joined(table, roles.episode, roles.episode_parts)
-    notes = _filter_notes(named, schema, roles)
+    notes = _filter_notes(renamed_table, schema, roles)
     if like is None:
-        notes += id_notes(table, list(dict.fromkeys((*parts, *made.groups))))
+        notes += id_notes(table, list(dict.fromkeys((*id_columns, *derived.groups))))
         notes += shared
     table, ends = with_empty_ends(table, roles.terminal, again=like is not None)
     coded = match_columns(schema.categorical, names, "categorical")
-    coded += tuple(name for name, source in made.lagged.items() if source in coded)
+    coded += tuple(name for name, source in derived.lagged.items() if source in coded)
     new_names = tuple(f"{new}:{old}" for new, old in renamed.items())
-    asked = (*_in_words(schema, roles, made), ("renamed", new_names))
-    table, roles = encoded(table, roles, coded, made.lagged, made.followed, like)
+    asked = (*_in_words(schema, roles, derived), ("renamed", new_names))
+    table, roles = encoded(table, roles, coded, derived.lagged, derived.followed, like)
     codes_noted = many_codes(table, roles.categories, coded) if like is None else ()
     groups = set_by(table, roles) if like is None else like.set_by
     notes += own_rows_left_in(table, roles) if like is None else ()
     table = left_out(table, roles)
     roles = replace(roles, asked=asked, formula=like.formula if like else "", set_by=groups)
-    notes += made.notes + ends + codes_noted
-    return Log(table, roles, drop_missing=drop_missing, notes=notes, removed=made.removed)
+    notes += derived.notes + ends + codes_noted
+    return Log(table, roles, drop_missing=drop_missing, notes=notes, removed=derived.removed)
 
 
 def reopened(
@@ -325,21 +332,21 @@ def reopened(
 
 
 def _in_words(
-    schema: Schema, roles: Roles, made: Windowed
+    schema: Schema, roles: Roles, derived: Windowed
 ) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return the columns as the user has them, from which `reopened` makes the same again."""
-    names = list(made.table.schema.names)
+    names = list(derived.table.schema.names)
     context = [name for name, _ in roles.carried]
-    own = [name for name in roles.instrument if name not in made.made]
+    own = [name for name in roles.instrument if name not in derived.made]
     words: dict[str, Any] = {
-        "state": [n for n in roles.state if n not in context and n not in made.lagged],
+        "state": [n for n in roles.state if n not in context and n not in derived.lagged],
         "action": roles.action,
-        "instrument": [*own, *(f"{LOO}{group}" for group in made.groups)],
-        "next_state": () if made.followed else roles.next_state,
+        "instrument": [*own, *(f"{LOO}{group}" for group in derived.groups)],
+        "next_state": () if derived.followed else roles.next_state,
         "episode": roles.episode_parts or ((roles.episode,) if roles.episode else ()),
         "context": context,
         "categorical": match_columns(schema.categorical, names, "categorical"),
-        "step": (made.step,) if made.step else (),
+        "step": (derived.step,) if derived.step else (),
         "lags": (str(schema.lags),) if schema.lags else (),
         "lag_padding": (schema.lag_padding,),
         "every": (schema.every,) if schema.every else (),

@@ -224,7 +224,7 @@ def _with_ends(
     """Return the table with each kind of end as 0 and 1, these columns, and the kinds' names."""
     columns: list[str] = []
     kinds: list[str] = []
-    named: tuple[str, ...]
+    end_names: tuple[str, ...]
     for name in roles.terminal:
         if not is_text(table.schema.field(name).type):
             columns, kinds = [*columns, name], [*kinds, name]
@@ -232,10 +232,10 @@ def _with_ends(
         words = _end_words(table, name)
         named_before = like is not None and like.terminal == _of_kinds(name, like.ends).names
         if not named_before and all(word.lower() in YES + NO for word in words):
-            category, named = _yes_or_no(table, name, words), (name,)
+            category, end_names = _yes_or_no(table, name, words), (name,)
         else:
-            named = _kinds(table, name, words) if like is None else like.ends
-            category = _of_kinds(name, named)
+            end_names = _kinds(table, name, words) if like is None else like.ends
+            category = _of_kinds(name, end_names)
             if len(roles.terminal) > 1:
                 raise DataError(
                     f"terminal column {name!r} of {table.label} names kinds of end, but "
@@ -243,7 +243,7 @@ def _with_ends(
                     "or columns of true and false"
                 )
         table = with_indicators(table, (category,))
-        columns, kinds = [*columns, *category.names], [*kinds, *named]
+        columns, kinds = [*columns, *category.names], [*kinds, *end_names]
     return table, tuple(columns), tuple(kinds)
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ivvi.logs.batch import Batch, Floats, concatenate
+from ivvi._io.arrays import Floats
+from ivvi.logs.batch import Batch, concatenate
 from ivvi.logs.schema import Roles
 
 MOST = 2048

@@ -99,8 +99,8 @@ class Schema:
 
     def resolve(self, available: Sequence[str]) -> Roles:
         """Match the patterns with the `available` column names of a table."""
-        parts = match_columns(self.episode or (), available, "episode")
-        one = "+".join(parts) or None
+        id_columns = match_columns(self.episode or (), available, "episode")
+        one = "+".join(id_columns) or None
         context = match_columns(self.context, available, "context")
         state = match_columns(self.state, available, "state")
         if self.is_one_decision(available):
@@ -114,7 +114,7 @@ class Schema:
             episode=one or one_column(None, available, "episode", default="episode"),
             step=one_column(self.step, available, "step", default="step"),
             weight=one_column(self.weight, available, "weight"),
-            episode_parts=parts if len(parts) > 1 else (),
+            episode_parts=id_columns if len(id_columns) > 1 else (),
             carried=tuple((name, name) for name in context),
             terminal=match_columns(self.terminal, available, "terminal"),
             weight_kind=self.weight_kind,
@@ -345,10 +345,10 @@ class Roles:
 
 def path_instruments(name: str, instruments: Sequence[str]) -> tuple[str, ...]:
     """Return the instruments by whose paths a cluster column groups; none, if it does not."""
-    parts = tuple(name.removeprefix(PATH).split("+")) if name.startswith(PATH) else ()
+    id_columns = tuple(name.removeprefix(PATH).split("+")) if name.startswith(PATH) else ()
     named = [
         [part] if part in instruments else [i for i in instruments if i.startswith(f"{part}[")]
-        for part in parts
+        for part in id_columns
     ]
     return tuple(i for ones in named for i in ones) if all(named) else ()
 

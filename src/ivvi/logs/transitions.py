@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ivvi.logs.batch import Batch, Floats
+from ivvi._io.arrays import Bools, Floats, Ints
+from ivvi.logs.batch import Batch
 from ivvi.logs.data_checks import (
     ColumnArrays,
     absent_values,
@@ -33,8 +34,6 @@ from ivvi.logs.scan_position import Counts, Position, batches_from
 from ivvi.logs.schema import Roles
 from ivvi.logs.sorting import duplicate_error
 from ivvi.logs.tables.arrow import (
-    Bools,
-    Ints,
     Numbers,
     RowRuns,
     as_arrow,

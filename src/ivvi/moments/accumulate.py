@@ -10,15 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats, Ints
 from ivvi._io.checkpoint import Checkpoint
 from ivvi._io.files import Saved, nest, unnest
-from ivvi.features.design import Design, Floats
+from ivvi.features.design import Design
 from ivvi.logs import Batch, Counts, InstrumentPaths, Log, Pass, Position, Roles, SharedPaths
 from ivvi.logs.schema import PATH
 from ivvi.moments.episode_ids import EpisodeIds, with_ids
 from ivvi.moments.group_sums import GroupSums, GroupTally, group_codes
 from ivvi.moments.moments import EpisodeMoments, Moments, merge_episodes
-from ivvi.moments.welford import Ints, run_starts
+from ivvi.moments.welford import run_starts
 
 SMALL_WIDTH = 512
 """Below this width a second BLAS thread costs more processor time than it saves."""

@@ -14,7 +14,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from ivvi.features.design import Design, Floats
+from ivvi._io.arrays import Floats
+from ivvi.features.design import Design
 from ivvi.moments.moments import Moments
 
 Arguments = ParamSpec("Arguments")

@@ -12,7 +12,7 @@ from hashlib import sha256
 
 import numpy as np
 
-from ivvi.features.design import Floats
+from ivvi._io.arrays import Floats
 from ivvi.logs import Batch, Log
 from ivvi.moments.moments import EpisodeMoments
 

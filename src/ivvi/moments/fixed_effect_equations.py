@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.result import Compact
 from ivvi.errors import DataError
-from ivvi.features.design import Floats
 from ivvi.moments.welford import run_starts
 
 DENSE = 1000

@@ -19,11 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats, Ints
 from ivvi._io.result import Compact
 from ivvi.errors import DataError
-from ivvi.features.design import Floats
 from ivvi.moments.fixed_effect_equations import ReducedEquations
-from ivvi.moments.welford import Ints
 
 NOTHING_LEFT = 1e-12
 """Share of a column's variation within groups below which the groups determine it."""

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats, Ints
 from ivvi._io.files import Saved
 from ivvi._io.result import Compact
-from ivvi.features.design import Design, Floats
+from ivvi.features.design import Design
 from ivvi.logs import Batch, Roles
-from ivvi.moments.welford import Ints, run_starts
+from ivvi.moments.welford import run_starts
 
 MOST_BYTES = 32 << 20
 """Largest size of the sums of a column's groups; larger ones are dropped."""

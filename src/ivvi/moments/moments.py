@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Bools, Floats, Ints
 from ivvi._io.files import Saved, nest, unnest
 from ivvi._io.memory import check_memory
 from ivvi._io.serialization import Unpacker
 from ivvi.errors import LARGEST, FileError, InputError, LargeError
-from ivvi.features.design import Design, Floats
+from ivvi.features.design import Design
 from ivvi.logs import Batch, SharedPaths
-from ivvi.logs.tables.arrow import Bools
 from ivvi.moments.fixed_effects import Absorbed
 from ivvi.moments.group_sums import GroupSums
-from ivvi.moments.welford import Ints, merge, merged_groups, scatter_by_group, scatter_of
+from ivvi.moments.welford import merge, merged_groups, scatter_by_group, scatter_of
 
 ROUNDING = 1e-6
 """Rounding error, relative to the largest, that saved sums of products may have."""
@@ -376,13 +376,15 @@ def merge_episodes(parts: Sequence[EpisodeMoments]) -> EpisodeMoments:
     named = [label for part in parts for label in part.labels]
     labels = tuple(named[i] for i in first) if len(named) == len(place) else ()
     spans = [part.spans for part in parts if part.spans is not None]
-    whole = None
+    joined_spans = None
     if labels and len(spans) == len(parts):
-        whole = np.tile([np.inf, -np.inf], (len(numbers), 1))
-        np.minimum.at(whole[:, 0], place, np.concatenate(spans)[:, 0])
-        np.maximum.at(whole[:, 1], place, np.concatenate(spans)[:, 1])
+        joined_spans = np.tile([np.inf, -np.inf], (len(numbers), 1))
+        np.minimum.at(joined_spans[:, 0], place, np.concatenate(spans)[:, 0])
+        np.maximum.at(joined_spans[:, 1], place, np.concatenate(spans)[:, 1])
     counted = bool(labels) and all(part.counted for part in parts)
-    return EpisodeMoments(numbers, weight, mean, scatter, parts[0].by, labels, whole, counted)
+    return EpisodeMoments(
+        numbers, weight, mean, scatter, parts[0].by, labels, joined_spans, counted
+    )
 
 
 def _added(

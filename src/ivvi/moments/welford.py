@@ -8,10 +8,9 @@ summed as runs.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from ivvi._io.arrays import Floats, Ints
+
 LONG_RUN = 24
 """Runs of at least this many rows get a matrix product each, which beats sums of all products."""
 NEAR_ZERO = 8
@@ -26,43 +25,45 @@ def run_starts(codes: Ints) -> Ints:
     return starts
 
 
-def run_products(resid: Floats, Z: Floats, starts: Ints) -> Floats:
+def run_products(resid: Floats, others: Floats, starts: Ints) -> Floats:
     """Sum e_i z_i^T over runs of rows that begin at `starts`, (runs, d_e, d_z).
 
-    The rows are columns here: resid (d_e, n), Z (d_z, n).
+    The rows are columns here: resid (d_e, n), others (d_z, n).
     """
-    n, sums = resid.shape[1], np.empty((len(starts), len(resid), len(Z)))
+    n, sums = resid.shape[1], np.empty((len(starts), len(resid), len(others)))
     lengths: Ints = np.diff(starts, append=n)
     inner = lengths[1:-1]
     if len(inner) and (inner == inner[0]).all():  # the rows may begin and end inside of a run
         within = slice(starts[1], starts[-1])
-        _equal_products(resid[:, within], Z[:, within], sums[1:-1])
-        _single_products(resid, Z, starts[[0, -1]], lengths[[0, -1]], sums[:: len(sums) - 1])
+        _equal_products(resid[:, within], others[:, within], sums[1:-1])
+        _single_products(resid, others, starts[[0, -1]], lengths[[0, -1]], sums[:: len(sums) - 1])
     elif len(starts) >= RUNS_PER_LENGTH * len(kinds := np.unique(lengths)):
         for length in kinds.tolist():
             which = np.flatnonzero(lengths == length)
             rows = (starts[which][:, None] + np.arange(length)).ravel()
-            together = np.empty((len(which), len(resid), len(Z)))
-            _equal_products(resid[:, rows], Z[:, rows], together)
+            together = np.empty((len(which), len(resid), len(others)))
+            _equal_products(resid[:, rows], others[:, rows], together)
             sums[which] = together
     elif n < LONG_RUN * len(starts):
         for i, e in enumerate(resid):
-            sums[:, i] = np.add.reduceat(e * Z, starts, axis=1).T
+            sums[:, i] = np.add.reduceat(e * others, starts, axis=1).T
     else:
-        _single_products(resid, Z, starts, lengths, sums)
+        _single_products(resid, others, starts, lengths, sums)
     return sums
 
 
-def _equal_products(resid: Floats, Z: Floats, out: Floats) -> None:
+def _equal_products(resid: Floats, others: Floats, out: Floats) -> None:
     """Write the sums of runs of one length to `out` (runs, d_e, d_z)."""
-    left, right = (part.reshape(len(part), len(out), -1).swapaxes(0, 1) for part in (resid, Z))
+    left, right = (part.reshape(len(part), len(out), -1).swapaxes(0, 1) for part in (resid, others))
     np.matmul(left, right.swapaxes(1, 2), out=out)
 
 
-def _single_products(resid: Floats, Z: Floats, starts: Ints, lengths: Ints, out: Floats) -> None:
+def _single_products(
+    resid: Floats, others: Floats, starts: Ints, lengths: Ints, out: Floats
+) -> None:
     """Write the sums of runs, one after the other, to `out` (runs, d_e, d_z)."""
     for sums, start, stop in zip(out, starts.tolist(), (starts + lengths).tolist(), strict=True):
-        np.matmul(resid[:, start:stop], Z[:, start:stop].T, out=sums)
+        np.matmul(resid[:, start:stop], others[:, start:stop].T, out=sums)
 
 
 def scatter_of(V: Floats, weight: Floats | None) -> tuple[float, Floats, Floats]:

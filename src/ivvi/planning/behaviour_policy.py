@@ -21,10 +21,11 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import softmax
 
+from ivvi._io.arrays import Array
 from ivvi._io.result import Compact
 from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.next_state_distribution import Category
-from ivvi.features.blocks import Array, Power
+from ivvi.features.blocks import Power
 from ivvi.features.design import Design
 from ivvi.features.feature_map import FeatureMap, state_features
 from ivvi.moments import Moments, compress
@@ -50,12 +51,12 @@ class Support(Compact):
     @classmethod
     def of(cls, model: Dynamics, inside: float) -> Support:
         """Look at the model's sample of the log."""
-        V = np.hstack([model.states, model.acted])
-        values, vectors = np.linalg.eigh(np.cov(V.T, ddof=0).reshape(V.shape[1], -1))
+        points = np.hstack([model.states, model.acted])
+        values, vectors = np.linalg.eigh(np.cov(points.T, ddof=0).reshape(points.shape[1], -1))
         keep = values > 1e-12 * max(float(values[-1]), 1e-300)
         scale = vectors[:, keep] / np.sqrt(values[keep])
-        far = np.sum(((V - V.mean(axis=0)) @ scale) ** 2, axis=1)
-        return cls(V.mean(axis=0), scale, np.asarray(np.quantile(far, inside)))
+        far = np.sum(((points - points.mean(axis=0)) @ scale) ** 2, axis=1)
+        return cls(points.mean(axis=0), scale, np.asarray(np.quantile(far, inside)))
 
     def outside(self, x: Array, a: Array) -> Array:
         """Return which states (n, d_x) with actions (n, d_a) have no rows like them, (n,)."""
@@ -292,10 +293,10 @@ def _combinations(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return combinations of the discrete columns of actions (m, d_a), and their chances.
 
-    With combinations A (K, d) and the regression of their indicators on psi, p = C psi, the
-    chances for other means m of the actions are p + L (m - G psi), the nearest with these means:
-    L is the pseudo-inverse of (1, A)' without its first column. None are returned where columns
-    that are not of one category are uncorrelated given psi.
+    With p the regression of their indicators on psi, the chances for other means m of the actions
+    are p + lift (m - G psi), the nearest with these means: `lift` is the pseudo-inverse of
+    (1, combinations)' without its first column. None are returned where columns that are not of
+    one category are uncorrelated given psi.
     """
     none = (np.empty((0, a.shape[1])), np.empty((0, Psi.shape[1])), np.empty((0, a.shape[1])))
     G = slopes_of(Psi, a)
@@ -309,11 +310,11 @@ def _combinations(
     values, number = np.unique(a[:, discrete], axis=0, return_inverse=True)
     if len(values) > MOST_COMBINATIONS or not any(alike[i, j] for i, j in pairs):
         return none
-    C = slopes_of(Psi, np.eye(len(values))[number.ravel()])
+    shares = slopes_of(Psi, np.eye(len(values))[number.ravel()])
     combinations, lift = np.full((2, len(values), a.shape[1]), np.nan)
     combinations[:, discrete], lift[:] = values, 0.0
     lift[:, discrete] = np.linalg.pinv(np.column_stack([np.ones(len(values)), values]).T)[:, 1:]
-    return combinations, C - lift @ G, lift
+    return combinations, shares - lift @ G, lift
 
 
 def _chances(values: np.ndarray, shares: np.ndarray) -> np.ndarray:

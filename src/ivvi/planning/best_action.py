@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi.actions import Actions
-from ivvi.features.blocks import Array
 from ivvi.planning.newton import STEPS, maximise
 
 ON_A_LINE, ON_AN_AXIS, ANYWHERE = 33, 7, 32

@@ -25,12 +25,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.files import Saved, nest, unnest
 from ivvi._io.result import Compact
 from ivvi.diagnostics.tails_and_quantiles import two_sided
 from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError
-from ivvi.features.blocks import Array
 from ivvi.planning.behaviour_policy import Support
 from ivvi.planning.mpc.mpc import MPC, MPCRule
 from ivvi.planning.problem import Planner, Problem, Rule

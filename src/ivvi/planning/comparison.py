@@ -15,12 +15,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.plotting import IV, LS, MUTED, check_figure, draw_intervals, finished, new_figure
 from ivvi._io.result import Compact, Records, TableResult
 from ivvi.dynamics.next_state_distribution import NoiseLaw
 from ivvi.dynamics.rollout import Decision, run_episodes
 from ivvi.errors import FileError
-from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem, Rule, Template
 
 CLEAR = 2.0

@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ivvi.features.blocks import Array
+from ivvi._io.arrays import Array
+from ivvi._io.result import Compact
 
 Objective = Callable[[Array], Array]
 STEPS = 25
@@ -20,8 +21,8 @@ TOLERANCE = 1e-6
 FIRST_DAMPING, CALMER, WILDER = 1e-3, 0.2, 8.0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Cost:
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Cost(Compact):
     """What is minimised, as a function of flat points u (n, D) in units of the box.
 
     Attributes
@@ -55,9 +56,9 @@ class _Cost:
         """Return gradient (n, D) and Hessian, or the Gauss-Newton matrix, (n, D, D)."""
         if self.residuals is not None:
             residuals = self.residuals
-            J = _jacobian(lambda v: residuals(self.point(v)), u)
-            slopes = 2 * jnp.einsum("nr,nri->ni", residuals(self.point(u)), J)
-            return slopes, 2 * jnp.einsum("nri,nrj->nij", J, J)
+            jacobian = _jacobian(lambda v: residuals(self.point(v)), u)
+            slopes = 2 * jnp.einsum("nr,nri->ni", residuals(self.point(u)), jacobian)
+            return slopes, 2 * jnp.einsum("nri,nrj->nij", jacobian, jacobian)
         slope = jax.grad(lambda v: jnp.sum(self(v)))
         if self.hessian is not None:
             return slope(u), -self.hessian(self.point(u)) * self.scale[:, None] * self.scale
@@ -114,12 +115,12 @@ def _solve(system: Array, right: Array) -> Array:
 def _step(cost: _Cost, carry: Any) -> Any:
     """Take one damped step of every row: (steps, u, cost of u, damping, whether all rest)."""
     i, u, f, damping, _ = carry
-    g, H = cost.derivatives(u)
+    g, hessian = cost.derivatives(u)
     bound = ((u <= 0) & (g > 0)) | ((u >= 1) & (g < 0))
     free = jnp.where(bound, 0.0, 1.0)
-    size = jnp.max(jnp.abs(H), axis=(1, 2)) + 1e-12
+    size = jnp.max(jnp.abs(hessian), axis=(1, 2)) + 1e-12
     diagonal = 1 - free + free * (damping * size)[:, None]
-    system = H * free[:, :, None] * free[:, None, :] + jax.vmap(jnp.diag)(diagonal)
+    system = hessian * free[:, :, None] * free[:, None, :] + jax.vmap(jnp.diag)(diagonal)
     move = -_solve(system, free * g)
     move = jnp.where(jnp.sum(move * g, axis=1, keepdims=True) < 0, move, -g / size[:, None])
     new = jnp.clip(u + move, 0.0, 1.0)

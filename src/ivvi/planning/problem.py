@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.files import Saved
 from ivvi._io.result import Compact
 from ivvi.actions import Actions
@@ -25,7 +26,6 @@ from ivvi.dynamics.range_warnings import choices_as_amounts, simulation_doubts
 from ivvi.dynamics.state_encoding import state_rows
 from ivvi.dynamics.state_update import affine_part
 from ivvi.errors import InputError, PlanningWarning
-from ivvi.features.blocks import Array
 from ivvi.planning.allowed_actions import allowed_actions
 from ivvi.planning.uncertain_effects import effect_doubts
 from ivvi.rewards import Learned, Reward, make_reward

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.result import Compact
 from ivvi.errors import InputError, hint
-from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
 from ivvi.rewards import SeenReward
 from ivvi.rewards.user_functions import Function, arguments_used

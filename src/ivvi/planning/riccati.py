@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.result import Compact
-from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
 from ivvi.rewards import Linear, Quadratic
 
@@ -125,11 +125,11 @@ def _iterated(problem: Problem) -> QuadraticValue | None:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RiccatiStep(Compact):
-    """One step back: the best action is gain x + shift, and a deviation d costs d^T M d."""
+    """One step back: the best action is gain x + shift, and a deviation d costs d^T curvature d."""
 
     gain: np.ndarray
     shift: np.ndarray
-    M: np.ndarray
+    curvature: np.ndarray
     value: QuadraticValue
 
     @classmethod
@@ -140,8 +140,8 @@ class RiccatiStep(Compact):
         w, t, u, s, b = reward_coefficients(problem, d_x, d_a)
         g, P, p = problem.discount, ahead.P, ahead.p
         xp = F_a.__array_namespace__()
-        M = np.diag(u) + g * F_a.T @ P @ F_a
-        inverse = xp.linalg.pinv(M, hermitian=True)
+        curvature = np.diag(u) + g * F_a.T @ P @ F_a
+        inverse = xp.linalg.pinv(curvature, hermitian=True)
         gain = -g * inverse @ F_a.T @ P @ F_x
         shift = -inverse @ (g * F_a.T @ (P @ c + p) - b / 2)
         closed, moved = F_x + F_a @ gain, c + F_a @ shift
@@ -151,7 +151,7 @@ class RiccatiStep(Compact):
         later = later - moved @ P @ moved - 2 * p @ moved
         own = -w @ t**2 - u @ shift**2 + b @ shift + reward_constant(problem)
         value = QuadraticValue((P_new + P_new.T) / 2, p_new, own + g * later)
-        return cls(gain, shift, M, value)
+        return cls(gain, shift, curvature, value)
 
     def allows(self, problem: Problem) -> bool:
         """Return whether the box allows the best actions on all of the problem's states."""

@@ -16,13 +16,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.files import Saved
 from ivvi._io.result import Compact
 from ivvi.actions import Actions
 from ivvi.diagnostics.tails_and_quantiles import two_sided
 from ivvi.dynamics.rollout import run_episodes
 from ivvi.errors import FileError, InputError
-from ivvi.features.blocks import Array
 from ivvi.features.custom_block import import_path, import_saved
 from ivvi.planning.behaviour_policy import BehaviourPolicy
 from ivvi.planning.problem import Problem, Rule

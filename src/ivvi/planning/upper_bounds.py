@@ -26,9 +26,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi.actions import Actions
 from ivvi.dynamics.range_clamping import FAR
-from ivvi.features.blocks import Array
 from ivvi.planning.comparison import Bound, Trials, standard_error
 from ivvi.planning.problem import Rule
 from ivvi.planning.quadrature import Noise
@@ -162,15 +162,15 @@ def _relaxed(trials: Trials, plan: Rule) -> Bound:
     ahead, steps = QuadraticValue.zero(len(problem.model.state)), []
     for _ in range(problem.horizon):
         step = RiccatiStep.of(problem, ahead)
-        steps.append((step.gain, step.shift, step.M))
+        steps.append((step.gain, step.shift, step.curvature))
         ahead = step.value
-    gain, offset, M = (np.array(part)[::-1] for part in zip(*steps, strict=True))
-    M = M * problem.discount ** np.arange(problem.horizon)[:, None, None]
+    gain, offset, curvature = (np.array(part)[::-1] for part in zip(*steps, strict=True))
+    curvature = curvature * problem.discount ** np.arange(problem.horizon)[:, None, None]
     c, F_x, F_a = problem.affine  # type: ignore[misc]
-    law = (c, F_x, F_a, gain, offset, M)
+    law = (c, F_x, F_a, gain, offset, curvature)
     _, x, a = (part for part in trials.paths(plan))
     off = a - np.einsum("hij,hnj->hni", gain, x) - offset[:, None]
-    paid = np.einsum("hni,hij,hnj->n", off, M, off)[:n]
+    paid = np.einsum("hni,hij,hnj->n", off, curvature, off)[:n]
     noise = np.moveaxis(trials.noise[:n] @ problem.model.noise_law.factor.T, 0, 1)
     with jax.enable_x64(True):
         least = _least_cost(law, trials.starts[:n], noise, a[:, :n], problem.actions)
@@ -205,14 +205,14 @@ def _vertices(actions: Actions) -> np.ndarray:
 
 def _cost(law: Any, starts: Array, noise: Array, a: Array) -> Array:
     """Cost of actions (H, n, d_a) along the paths, (n,)."""
-    c, F_x, F_a, gain, offset, M = law
+    c, F_x, F_a, gain, offset, curvature = law
 
     def advance(x: Array, now: Any) -> Any:
-        a, e, gain, offset, M = now
+        a, e, gain, offset, curvature = now
         off = a - x @ gain.T - offset
-        return c + x @ F_x.T + a @ F_a.T + e, jnp.sum((off @ M) * off, axis=1)
+        return c + x @ F_x.T + a @ F_a.T + e, jnp.sum((off @ curvature) * off, axis=1)
 
-    return jnp.sum(jax.lax.scan(advance, starts, (a, noise, gain, offset, M))[1], axis=0)
+    return jnp.sum(jax.lax.scan(advance, starts, (a, noise, gain, offset, curvature))[1], axis=0)
 
 
 def _slope(law: Any, starts: Array, noise: Array, a: Array) -> tuple[Array, Array]:
@@ -223,8 +223,8 @@ def _slope(law: Any, starts: Array, noise: Array, a: Array) -> tuple[Array, Arra
 
 def _curvature(law: Any, move: Array) -> Array:
     """Cost of a move alone, (n,): the cost without starts, noise and constants."""
-    c, F_x, F_a, gain, offset, M = law
-    still = (0 * c, F_x, F_a, gain, 0 * offset, M)
+    c, F_x, F_a, gain, offset, curvature = law
+    still = (0 * c, F_x, F_a, gain, 0 * offset, curvature)
     n, d = move.shape[1], len(F_x)
     return _cost(still, jnp.zeros((n, d)), jnp.zeros((len(move), n, d)), move)
 

@@ -59,10 +59,10 @@ def serve(policy: Policy, lines: Iterable[str], *, unseen: str | None = None) ->
 def _answer(policy: Policy, line: str, unseen: str | None) -> str:
     reply: dict[str, Any] = {}
     try:
-        asked = _parsed(line)
-        if "id" in asked:
-            reply["id"] = asked["id"]
-        reply |= _decided(policy, asked, unseen)
+        request = _parsed(line)
+        if "id" in request:
+            reply["id"] = request["id"]
+        reply |= _decided(policy, request, unseen)
     except InputError as error:
         reply["error"] = " ".join(str(error).split())
     try:
@@ -77,28 +77,28 @@ def _parsed(line: str) -> dict[str, Any]:
             f"the line has {len(line):,} characters; expected at most {LONGEST_LINE:,}"
         )
     try:
-        asked = json.loads(line, parse_constant=_refuse_constant)
+        request = json.loads(line, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise InputError(f"the line is not JSON: {error}") from error
-    if not isinstance(asked, dict):
+    if not isinstance(request, dict):
         raise InputError('the line is not a JSON object; expected {"state": [...]}')
-    if unknown := sorted(set(asked) - {"state", "states", "step", "id"}):
+    if unknown := sorted(set(request) - {"state", "states", "step", "id"}):
         raise InputError(f"unknown key {unknown[0]!r}; expected state or states, step, id")
-    if ("state" in asked) == ("states" in asked):
+    if ("state" in request) == ("states" in request):
         raise InputError("expected either state or states")
-    return asked
+    return request
 
 
 def _refuse_constant(word: str) -> None:
     raise ValueError(f"{word} is not a finite number")
 
 
-def _decided(policy: Policy, asked: dict[str, Any], unseen: str | None) -> dict[str, Any]:
-    model, step = policy.problem.model, asked.get("step", 0)
+def _decided(policy: Policy, request: dict[str, Any], unseen: str | None) -> dict[str, Any]:
+    model, step = policy.problem.model, request.get("step", 0)
     horizon = policy.problem.horizon
     if type(step) is not int or not 0 <= step < horizon:
         raise InputError(f"the step is {step!r}; the plan has the steps 0 to {horizon - 1}")
-    states = [asked["state"]] if "state" in asked else asked["states"]
+    states = [request["state"]] if "state" in request else request["states"]
     if not isinstance(states, list) or not states:
         raise InputError("states is not a list of states")
     rows = [_values(values, model.raw_state) for values in states]
@@ -109,7 +109,7 @@ def _decided(policy: Policy, asked: dict[str, Any], unseen: str | None) -> dict[
         reply["decisions"] = [
             dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
         ]
-    if "state" in asked:
+    if "state" in request:
         reply = {word.removesuffix("s"): answers[0] for word, answers in reply.items()}
     doubts = policy.doubts(x, np.array(actions))
     return reply | ({"warnings": list(doubts)} if doubts else {})

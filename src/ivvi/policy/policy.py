@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.files import nest, save_folder
 from ivvi._io.result import Brief, Records, TableResult, brief_html
 from ivvi.dynamics.end_payoffs import end_reward_to_json
@@ -22,7 +23,6 @@ from ivvi.dynamics.range_warnings import decision_doubts
 from ivvi.dynamics.rollout import Decision
 from ivvi.dynamics.state_encoding import as_columns, state_numbers
 from ivvi.errors import InputError, PlanningWarning
-from ivvi.features.blocks import Array
 from ivvi.features.custom_block import import_path
 from ivvi.planning.comparison import Comparison
 from ivvi.planning.problem import Problem, Rule

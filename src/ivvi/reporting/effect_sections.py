@@ -75,13 +75,13 @@ def varying_effects(fit: FitView) -> list[Effect]:
     for action in own.roles.action:
         for state in own.roles.state[:MOST_STATES]:
             try:
-                one = effect(own, action, state)
+                state_effect = effect(own, action, state)
             except InputError:  # no output to ask about
                 continue
-            change = float(np.ptp(one.estimate))
-            if change > 1e-9 * float(np.abs(one.estimate).max(initial=0.0)):
-                ranked.append((change / max(float(one.se.mean()), 1e-300), one))
-    return [one for _, one in sorted(ranked, key=lambda pair: -pair[0])]
+            change = float(np.ptp(state_effect.estimate))
+            if change > 1e-9 * float(np.abs(state_effect.estimate).max(initial=0.0)):
+                ranked.append((change / max(float(state_effect.se.mean()), 1e-300), state_effect))
+    return [state_effect for _, state_effect in sorted(ranked, key=lambda pair: -pair[0])]
 
 
 def varying_section(fit: FitView) -> Section | None:
@@ -89,22 +89,22 @@ def varying_section(fit: FitView) -> Section | None:
     varying = varying_effects(fit)
     if not varying:
         return None
-    parts: list[SectionPart] = []
+    section_parts: list[SectionPart] = []
     if (choice := fit.fit.choice) is not None:
-        parts.append(Points((("features", choice.sentence),)))
+        section_parts.append(Points((("features", choice.sentence),)))
     drawn = varying[:MOST_CURVES]
     level = f"{100 * drawn[0].level:g}%"
-    parts.append(
+    section_parts.append(
         Figure(
             "The effect of an action along a state",
-            tuple(_curve(number, one) for number, one in enumerate(drawn)),
+            tuple(_curve(number, state_effect) for number, state_effect in enumerate(drawn)),
             "Effect of one unit, other states at their medians. The narrow band covers each point "
             f"with {level}, the wide one the whole curve. "
             f"{drawn[0].caveat.capitalize()}.".replace(" .", ""),
             fit.command,
         )
     )
-    parts.append(
+    section_parts.append(
         PageTable(
             "For whom it helps",
             (
@@ -117,7 +117,7 @@ def varying_section(fit: FitView) -> Section | None:
                 "average",
                 "s.e.",
             ),
-            tuple(row for one in drawn for row in _rows(one)),
+            tuple(row for state_effect in drawn for row in _rows(state_effect)),
             "Share of the log's states with a positive effect. The low end counts the states whose "
             "band for all states together lies above zero; the high end counts all states except "
             "those whose band lies below zero.",
@@ -125,27 +125,29 @@ def varying_section(fit: FitView) -> Section | None:
         )
     )
     lead = f"The effect of {drawn[0].action} changes with {drawn[0].over}."
-    return Section("Effects that vary", lead, tuple(parts))
+    return Section("Effects that vary", lead, tuple(section_parts))
 
 
-def _curve(number: int, one: Effect) -> Picture:
-    low, high = float(one.estimate[0]), float(one.estimate[-1])
+def _curve(number: int, state_effect: Effect) -> Picture:
+    low, high = float(state_effect.estimate[0]), float(state_effect.estimate[-1])
     alt = (
-        f"Effect of {one.action} on {one.output} along {one.over}: {low:.3g} at {one.x[0]:.3g}, "
-        f"{high:.3g} at {one.x[-1]:.3g}."
+        f"Effect of {state_effect.action} on {state_effect.output} along {state_effect.over}: "
+        f"{low:.3g} at {state_effect.x[0]:.3g}, {high:.3g} at {state_effect.x[-1]:.3g}."
     )
 
     def paint(ax: Any) -> None:
-        one.draw(ax)
+        state_effect.draw(ax)
         ax.set(ylabel="")
 
-    return draw(f"varying-{number}", alt, paint, title=f"{one.action} on {one.output}")
+    return draw(
+        f"varying-{number}", alt, paint, title=f"{state_effect.action} on {state_effect.output}"
+    )
 
 
-def _rows(one: Effect) -> Iterator[tuple[Cell, ...]]:
-    for group in one.groups:
+def _rows(state_effect: Effect) -> Iterator[tuple[Cell, ...]]:
+    for group in state_effect.groups:
         ends = (f"{100 * end:.1f}%" for end in (group.share, group.low, group.high))
-        yield one.action, one.output, group.name, *ends, group.average, group.se
+        yield state_effect.action, state_effect.output, group.name, *ends, group.average, group.se
 
 
 def _coefficient_table(fit: FitView) -> PageTable:

@@ -154,7 +154,7 @@ def log_section(fit: FitView) -> Section:
     facts, columns = fit.facts, fit.facts["columns"]
     dropped = [f"{n:,} {why}" for why, n in facts["dropped"].items() if n]
     keys = [name for role in ("episode", "step", "weight") for name in fit.columns_of(role)]
-    parts: list[SectionPart] = [
+    section_parts: list[SectionPart] = [
         Points(
             (
                 ("transitions", f"{facts['n']:,}, in {facts['episodes']:,} episodes"),
@@ -166,7 +166,7 @@ def log_section(fit: FitView) -> Section:
     if fit.sample is not None:
         caption = f"Of {len(fit.sample):,} rows, spread over the first ones of the log."
         caption += " Row weights do not count here." if columns["weight"] else ""
-        parts.append(
+        section_parts.append(
             PageTable(
                 "Columns",
                 ("column", "role", "mean", "std.dev.", "5%", "median", "95%", "distribution"),
@@ -175,7 +175,7 @@ def log_section(fit: FitView) -> Section:
                 fit.command,
             )
         )
-    return Section("The log", f"{facts['log']}, as it was read.", tuple(parts))
+    return Section("The log", f"{facts['log']}, as it was read.", tuple(section_parts))
 
 
 def _column_rows(fit: FitView) -> Iterator[tuple[Cell, ...]]:
@@ -197,18 +197,18 @@ def _column_rows(fit: FitView) -> Iterator[tuple[Cell, ...]]:
 def instrument_section(fit: FitView) -> Section:
     """Show whether the instruments move the actions, and what the tests say."""
     d = fit.facts["diagnostics"]
-    parts: list[SectionPart] = []
+    section_parts: list[SectionPart] = []
     if word := d.get("verdict"):
-        parts.append(Badge(word.capitalize(), sentence(d["rule"]), TONES.get(word, "bad")))
+        section_parts.append(Badge(word.capitalize(), sentence(d["rule"]), TONES.get(word, "bad")))
         if advice := ADVICE.get(d.get("recommended")):
-            parts.append(Text((advice,)))
+            section_parts.append(Text((advice,)))
         if method := d.get("recommended_method"):
-            parts.append(Text((many_sentence(method),)))
+            section_parts.append(Text((many_sentence(method),)))
     elif "rule" in d:
-        parts.append(Text((sentence(d["rule"]),)))
-    parts += [Badge("Note", sentence(text), "doubtful") for text in fit.facts["warnings"]]
+        section_parts.append(Text((sentence(d["rule"]),)))
+    section_parts += [Badge("Note", sentence(text), "doubtful") for text in fit.facts["warnings"]]
     if drawn := pictures.first_stages(fit):
-        parts.append(
+        section_parts.append(
             Figure(
                 "Do the instruments move the actions?",
                 drawn,
@@ -223,25 +223,27 @@ def instrument_section(fit: FitView) -> Section:
         robust = any(stage["robust"] for stage in (d["first_stage"] or {}).values())
         kind = "robust " if robust else ""
         header = ("action", "partial F", "distribution", "partial R²", "robust F")
-        parts.append(
+        section_parts.append(
             PageTable(
                 "First stages", (*header, f"{kind}conditional F"), stages, command=fit.command
             )
         )
     if tests := tuple(_test_rows(d)):
         names = ("test", "output", "value", "distribution", "p", "null hypothesis")
-        parts.append(PageTable("Specification tests", names, tests, command=fit.command))
-    if not parts:
+        section_parts.append(PageTable("Specification tests", names, tests, command=fit.command))
+    if not section_parts:
         reasons = d.get("reasons") or {"": "no diagnostics were computed"}
-        parts.append(Text((sentence(next(iter(reasons.values()))),)))
-    return Section("The instrument", "Is the instrument strong, and does it matter?", tuple(parts))
+        section_parts.append(Text((sentence(next(iter(reasons.values()))),)))
+    return Section(
+        "The instrument", "Is the instrument strong, and does it matter?", tuple(section_parts)
+    )
 
 
 def residual_section(fit: FitView) -> Section:
     """Show what the models leave, against the instruments and against fitted values."""
-    parts: list[SectionPart] = []
+    section_parts: list[SectionPart] = []
     if drawn := pictures.residuals(fit):
-        parts.append(
+        section_parts.append(
             Figure(
                 "Residuals against the part of an action that the instruments move",
                 drawn,
@@ -253,7 +255,7 @@ def residual_section(fit: FitView) -> Section:
                 tuple(KEY[kind] for kind in fit.estimates),
             )
         )
-    parts.append(
+    section_parts.append(
         Figure(
             "Residuals against fitted values",
             pictures.spreads(fit),
@@ -262,7 +264,7 @@ def residual_section(fit: FitView) -> Section:
             fit.command,
         )
     )
-    return Section("What is left", "Residuals show what the model missed.", tuple(parts))
+    return Section("What is left", "Residuals show what the model missed.", tuple(section_parts))
 
 
 def assumption_section(fit: FitView) -> Section:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi.diagnostics.first_stage import partial_out
 from ivvi.dynamics.model import Dynamics
-from ivvi.features.design import Floats
 from ivvi.fitting import Fit
 from ivvi.fitting.inference_tables import half_widths
 from ivvi.logs import Batch
@@ -154,17 +154,17 @@ class FitView:
         if self.sample is None or self.moments is None:
             return ()
         moments, design = self.moments, self.moments.design
-        parts = partial_out(moments)
-        if not parts.names or not parts.count:
+        partialled = partial_out(moments)
+        if not partialled.names or not partialled.count:
             return ()
         V = np.ones((len(self.sample), design.width))
         V[:, design.varying] = design.rows(self.sample)
-        space, k = parts.space, parts.space.exogenous
+        space, k = partialled.space, partialled.space.exogenous
         coordinates = (V - space.shift) @ space.to_white
-        slopes = space.means(moments, parts.select)
+        slopes = space.means(moments, partialled.select)
         predicted = coordinates[:, k:] @ slopes[:, k:].T
-        actual = V @ parts.select.T - coordinates[:, :k] @ slopes[:, :k].T
-        return tuple(zip(parts.names, predicted.T, actual.T, strict=True))
+        actual = V @ partialled.select.T - coordinates[:, :k] @ slopes[:, :k].T
+        return tuple(zip(partialled.names, predicted.T, actual.T, strict=True))
 
 
 def _finite(numbers: Floats) -> Floats:

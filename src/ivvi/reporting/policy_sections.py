@@ -40,7 +40,7 @@ def policy_section(policy: Any, fit: FitView) -> Section:
     problem = policy.problem
     paid = in_words(problem.reward_at_end)
     at_end = (("when an episode ends", paid),) if paid else ()
-    parts: list[SectionPart] = [
+    section_parts: list[SectionPart] = [
         Points(
             (
                 ("reward", _words(problem.reward)),
@@ -54,7 +54,7 @@ def policy_section(policy: Any, fit: FitView) -> Section:
     states = problem.model.states if len(problem.model.states) else fit.model.states
     curves = policy_curves(problem.model, policy.decide, states) if states.size else []
     if moving := [curve for curve in curves if not curve.is_flat]:
-        parts.append(
+        section_parts.append(
             Figure(
                 "What the policy does",
                 policy_slices(moving),
@@ -65,7 +65,7 @@ def policy_section(policy: Any, fit: FitView) -> Section:
         )
     if flat := {curve.action: curve.limits[0] for curve in curves if curve.is_flat}:
         decisions = ", ".join(_decision(name, value, fit) for name, value in flat.items())
-        parts.append(
+        section_parts.append(
             Text(
                 (
                     f"The same along every state, from its 5% to its 95% quantile in the log while "
@@ -74,7 +74,7 @@ def policy_section(policy: Any, fit: FitView) -> Section:
             )
         )
     if states.size and _changes_near_the_end(policy, states):
-        parts.append(
+        section_parts.append(
             Text(
                 (
                     f"All of this is at the first of {problem.horizon:,} steps. Near the last one "
@@ -83,7 +83,7 @@ def policy_section(policy: Any, fit: FitView) -> Section:
                 )
             )
         )
-    return Section("The policy", "Planned with the instrumented model.", tuple(parts))
+    return Section("The policy", "Planned with the instrumented model.", tuple(section_parts))
 
 
 def value_section(value: Any) -> Section:
@@ -149,25 +149,25 @@ def _section(facts: Mapping[str, Any]) -> Section:
         f"{facts['horizon']:,} steps from {facts['starts']}, discount {facts['discount']:g}; "
         f"{facts['draws']:,} {facts['method']} draws{plans}."
     )
-    parts: list[SectionPart] = []
+    section_parts: list[SectionPart] = []
     if facts["warning"]:
         word, _, text = facts["warning"].partition(": ")
-        parts.append(Badge(word.capitalize(), text, "doubtful"))
+        section_parts.append(Badge(word.capitalize(), text, "doubtful"))
     caption = f"Points: in the estimated world. Lines: {level} intervals."
     pictures = [_amounts("value", "value", facts["values"], name)]
     if facts["gains"]:
         pictures.append(_amounts("gain", f"gain of {name} over", facts["gains"], name))
-    parts.append(Figure("Values side by side", tuple(pictures), caption, COMMAND))
+    section_parts.append(Figure("Values side by side", tuple(pictures), caption, COMMAND))
     rows = tuple(_row(policy, facts) for policy in facts["values"])
     columns = ("policy", "value", "std.err.", level, f"gain of {name}", level, "P(gain)")
-    parts.append(PageTable("Values and gains", columns, rows, command=COMMAND))
+    section_parts.append(PageTable("Values and gains", columns, rows, command=COMMAND))
     if curves := facts.get("survival"):
         caption_of_bands = f"Bands: {level} intervals. After each step, in the estimated world."
         title = "Share of episodes that go on"
-        parts.append(Figure(title, (_survival(curves, name),), caption_of_bands, COMMAND))
+        section_parts.append(Figure(title, (_survival(curves, name),), caption_of_bands, COMMAND))
     for i, (kind, curves) in enumerate(facts.get("incidence", {}).items()):
         title = f"Share of episodes that ended: {kind}"
-        parts.append(
+        section_parts.append(
             Figure(title, (_survival(curves, name, kind, f"-end{i}"),), caption_of_bands, COMMAND)
         )
     notes = tuple(facts["notes"])
@@ -179,7 +179,9 @@ def _section(facts: Mapping[str, Any]) -> Section:
             f"That is {gap['gap']['estimate']:.5g} [{low:.5g}, {high:.5g}] more than it earns in "
             f"the estimated dynamics; {gap['misfit']:.5g} of it is misfit, not confounding.",
         )
-    return Section("What the policy is worth", lead, (*parts, *((Text(notes),) if notes else ())))
+    return Section(
+        "What the policy is worth", lead, (*section_parts, *((Text(notes),) if notes else ()))
+    )
 
 
 def _row(policy: str, amount: Mapping[str, Any]) -> tuple[Cell, ...]:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from ivvi.features.blocks import Array
+from ivvi._io.arrays import Array
 
 PerColumn = tuple[float, ...]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi.errors import InputError
-from ivvi.features.blocks import Array
 from ivvi.rewards.builtin import Reward
 
 COMPARED = (

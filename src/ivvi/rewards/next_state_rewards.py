@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ivvi.features.blocks import Array
+from ivvi._io.arrays import Array
 
 FAR = 1e12
 """What stands for no limit of a column, in files."""

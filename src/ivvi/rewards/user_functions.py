@@ -20,9 +20,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi.categories import encode_rows, raw_columns
 from ivvi.errors import ColumnError, InputError, nearest
-from ivvi.features.blocks import Array
 from ivvi.features.custom_block import import_function, import_path
 
 CONTEXT, INSTRUMENT = "context", "instrument"

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.result import Compact
 from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError
@@ -26,7 +27,6 @@ from ivvi.estimators.covariance.score_rows import Score
 from ivvi.estimators.covariance.scores import holds_clusters, score
 from ivvi.estimators.whitening import whiten
 from ivvi.evaluation.value_inputs import ValueInputs
-from ivvi.features.design import Floats
 from ivvi.logs import Log
 from ivvi.sensitivity_analysis.violations import Exclusion
 

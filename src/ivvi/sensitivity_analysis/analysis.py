@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi.diagnostics.tails_and_quantiles import check_level, two_sided
 from ivvi.dynamics.state_encoding import state_rows
 from ivvi.errors import InputError
 from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.evaluation.value_policy import acting, by_name, planner_of, problem_of
-from ivvi.features.design import Floats
 from ivvi.logs import Log
 from ivvi.planning.problem import Planner
 from ivvi.policy.plan import make_planner

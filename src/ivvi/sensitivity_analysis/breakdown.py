@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
+from ivvi._io.result import Compact
 from ivvi.actions import Actions
 from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.next_state_distribution import noise_law
@@ -23,7 +25,6 @@ from ivvi.evaluation.episode_sampling import RolloutDesign
 from ivvi.evaluation.many_model_rollout import Episodes, RolloutTask, in_chunks
 from ivvi.evaluation.model_draws import ModelDraws, estimated_model, repeated
 from ivvi.evaluation.value_inputs import ValueInputs
-from ivvi.features.design import Floats
 from ivvi.planning.problem import Planner, Problem
 from ivvi.policy.policy import Policy
 from ivvi.sensitivity_analysis.violations import Exclusion, Size, Violation
@@ -198,8 +199,8 @@ def deviations(model: Dynamics, count: int, rng: np.random.Generator) -> Floats 
     return model.weights.draw_deviations(count, rng)
 
 
-@dataclass(frozen=True, eq=False)
-class Replanned:
+@dataclass(frozen=True, eq=False, repr=False)
+class Replanned(Compact):
     """What the planner recommends in some states when the violation has size t."""
 
     exclusion: Exclusion

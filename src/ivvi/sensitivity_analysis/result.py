@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.plotting import check_figure, finished, make_axes
 from ivvi._io.result import Brief, Compact, Records, TableResult
 from ivvi.errors import InputError
 from ivvi.evaluation.valuation import RIVAL_WORDS
-from ivvi.features.design import Floats
 from ivvi.sensitivity_analysis.adjusted_covariance import VarianceCurve
 from ivvi.sensitivity_analysis.violations import Size
 

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.result import Compact
 from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError, hint
@@ -29,7 +30,6 @@ from ivvi.estimators import Exact, LeastSquares
 from ivvi.estimators.whitening import Whitened, whiten
 from ivvi.evaluation.model_draws import noise_left
 from ivvi.evaluation.value_inputs import ValueInputs
-from ivvi.features.design import Floats
 from ivvi.moments import Moments
 
 WORST = "worst direction"

@@ -252,7 +252,7 @@ def check(  # noqa: PLR0913
         log = log.clustered((by.by,))
     why = _unordered(log) or _too_few(by)
     sequence = None if why else compute_sequence_moments(log, design, counts, calendar, by)
-    if sequence is not None and len(sequence.whole) < FEWEST_BLOCKS:
+    if sequence is not None and len(sequence.all_rows) < FEWEST_BLOCKS:
         raise DataError(
             f"{log.label} has {counts.transitions} transitions of {counts.episodes} episodes; too "
             "few to compare with each other"
@@ -333,7 +333,7 @@ def _result(
         checks=tuple(checks),
         n=counts.transitions,
         episodes=counts.episodes if log.roles.episode else 0,
-        blocks=0 if sequence is None else len(sequence.whole),
+        blocks=0 if sequence is None else len(sequence.all_rows),
         global_instruments=tuple(name for name, fixed in names if fixed),
         all_global=bool(still) and all(still),
         clusters=None if by is None else by.by,

@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi.diagnostics.statistic import Statistic
 from ivvi.diagnostics.tails_and_quantiles import f_quantile
-from ivvi.estimators.estimate import RANK_TOLERANCE, Floats
+from ivvi.estimators.estimate import RANK_TOLERANCE
 
 OVERSHOOT = 0.5826
 """By how much of a step the extreme of a walk falls short of a Brownian path's (Chernoff)."""
@@ -156,7 +157,7 @@ def _as_small(parts: list[Floats], p_value: float) -> float:
 
     Under the null the sign of a block is by chance (exactly so where scores are symmetric).
     With U an orthonormal basis of the scores S and signs s, |U^T s|^2 = n T^2 / (T^2 + n - 1);
-    it is |L^-1 S^T s|^2 with L L^T = S^T S.
+    it is |triangle^-1 S^T s|^2 with triangle triangle^T = S^T S.
     """
     blocks = len(parts[0])
     if len(parts) * p_value * DRAWS < 1:
@@ -165,8 +166,8 @@ def _as_small(parts: list[Floats], p_value: float) -> float:
     small = np.zeros(DRAWS, dtype=bool)
     limits = {d: _limit(p_value, d, blocks) for d in {part.shape[1] for part in parts}}
     for part in parts:
-        L = np.linalg.cholesky(part.T @ part)
-        squares = np.sum(np.linalg.solve(L, (signs @ part).T) ** 2, axis=0)
+        triangle = np.linalg.cholesky(part.T @ part)
+        squares = np.sum(np.linalg.solve(triangle, (signs @ part).T) ** 2, axis=0)
         small |= squares >= limits[part.shape[1]]
     return float(1 + small.sum()) / (1 + DRAWS)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ivvi.estimators.estimate import Floats
+from ivvi._io.arrays import Floats
 from ivvi.sequence.check_result import Check
 from ivvi.sequence.cluster_tests import (
     BLOCKS_EACH,
@@ -152,8 +152,8 @@ def stability(scores: Scores, names: NamesByRole, level: float, *, lasting: bool
     are `lasting`, a difference between episodes is named before a change of W.
     """
     m = scores.moments
-    half = len(m.whole) // 2
-    later = m.whole.copy()
+    half = len(m.all_rows) // 2
+    later = m.all_rows.copy()
     later[:half] = 0.0
     advice = (
         "one W for all times is an average: fit the {} separately, add the time as a state, or "
@@ -172,12 +172,12 @@ def stability(scores: Scores, names: NamesByRole, level: float, *, lasting: bool
         drift = scores.drift(late)
         groups = {output: drift[:, i] for i, output in enumerate(names["y"])}
         null = f"W is the same in {what}"
-        if not late.any() or (late == m.whole).all():
+        if not late.any() or (late == m.all_rows).all():
             checks.append(without(name, level, f"there are no {what}"))
             continue
         named = {o: [f"{f} on {o}" for f in names["phi"]] for o in names["y"]}
         checks.append(joint(name, groups, named, null, first + advice.format(what), level))
-    flat = np.swapaxes(scores.influence, 1, 2).reshape(len(m.whole), -1)
+    flat = np.swapaxes(scores.influence, 1, 2).reshape(len(m.all_rows), -1)
     null = "the sums of scores do not drift from the first episode to the last"
     test = cumulative(flat, labels, null)
     finding = "" if test is None else f"most for {test.where}"
@@ -218,7 +218,7 @@ def calendar_stability(scores: Scores, names: NamesByRole, level: float) -> list
     if np.ptp(m.when) == 0:
         return [chow, without(name, level, f"all episodes have the same mean {column}")]
     order = np.argsort(m.when, kind="stable")
-    flat = np.swapaxes(scores.influence, 1, 2).reshape(len(m.whole), -1)
+    flat = np.swapaxes(scores.influence, 1, 2).reshape(len(m.all_rows), -1)
     test = cumulative(flat[order], labels, f"the sums of scores do not drift along {column}")
     finding = "" if test is None else f"most for {test.where}"
     return [chow, _check(name, test, finding, advice, level)]

@@ -49,9 +49,9 @@ def varying_effects(scores: Scores, names: NamesByRole, level: float, *, coded: 
     name = "effects that vary"
     if not names["x"]:
         return without(name, level, "the log has no state")
-    every = m.whole.sum(axis=0)
+    every = m.all_rows.sum(axis=0)
     slopes = inverse(v.psi.T @ every @ v.psi) @ (v.psi.T @ m.products.sum(axis=0).T)
-    sums = m.products - (v.psi @ slopes).T @ m.whole
+    sums = m.products - (v.psi @ slopes).T @ m.all_rows
     left = m.squares - np.einsum("jk,ji,ik->k", slopes, v.psi.T @ every @ v.psi, slopes)
     new = left > RANK_TOLERANCE * m.squares
     if not new.any():

@@ -14,11 +14,11 @@ from __future__ import annotations
 import re
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ivvi._io.arrays import Bools, Floats
 from ivvi.diagnostics.statistic import Statistic
 from ivvi.estimators import Exact
-from ivvi.estimators.estimate import EXACT, RANK_TOLERANCE, Floats, Rows, exactly_fitted
+from ivvi.estimators.estimate import EXACT, RANK_TOLERANCE, Rows, exactly_fitted
 from ivvi.estimators.whitening import orthonormal
 from ivvi.features.design import Design
 from ivvi.features.feature_map import FeatureMap, parse_features, state_features
@@ -28,7 +28,6 @@ from ivvi.moments.compression import columns_in, psi_positions, restrict
 from ivvi.sequence.check_result import Check
 from ivvi.sequence.cluster_tests import LargestContrast
 
-Bools = NDArray[np.bool_]
 NO_NOISE = "every output is fitted exactly, so there is no noise to compare with"
 NEGLIGIBLE_STEPS = 1.0
 """A change of W below one of its standard errors does not matter, however significant."""
@@ -93,8 +92,8 @@ def _richer_psi(base: Moments, richer: Moments, noisy: Bools, phi: Check, moved:
         "psi does not capture what phi needs, or the richer conditions do not hold for this phi: "
         f"use the richer psi if phi passes too, else {phi.advice or 'the richer phi'}"
     )
-    one, other = Exact().solve(base), Exact().solve(richer)
-    if not (one.identified and other.identified):
+    base_fit, richer_fit = Exact().solve(base), Exact().solve(richer)
+    if not (base_fit.identified and richer_fit.identified):
         return Check(name, None, level, reason="W is not identified")
     if not noisy.any():
         return Check(name, None, level, reason=NO_NOISE, finding=sentence)
@@ -106,11 +105,11 @@ def _richer_psi(base: Moments, richer: Moments, noisy: Bools, phi: Check, moved:
     if not added:
         return Check(name, None, level, reason="the richer psi adds nothing", finding=sentence)
     explained = []
-    for fit, basis in ((one, poor), (other, rich)):
+    for fit, basis in ((base_fit, poor), (richer_fit, rich)):
         rest = rows.Y - rows.Phi @ fit.W[:, rows.phi_kept].T
         explained.append(np.sum((basis.T @ rest) ** 2, axis=0))
-    squares = richer.n * (explained[1] - explained[0])[noisy] / np.diag(other.noise_cov)[noisy]
-    steps = float(np.max(np.abs(other.W - one.W)[noisy] / one.se[noisy]))
+    squares = richer.n * (explained[1] - explained[0])[noisy] / np.diag(richer_fit.noise_cov)[noisy]
+    steps = float(np.max(np.abs(richer_fit.W - base_fit.W)[noisy] / base_fit.se[noisy]))
     sentence += f"; an entry of W moves by at most {steps:.1f} of its standard errors"
     null = "the conditions that a richer psi adds hold"
     test = _largest(squares, added, _named(base, noisy), null)
@@ -134,19 +133,19 @@ def _richer_phi(
     extra = [i for i in range(rows.Phi.shape[1]) if i not in in_base]
     identified, lost = _identified(basis, rows.Phi, in_base, extra)
     unknown = ", ".join(richer.design.phi_names[rows.phi_kept[i]] for i in lost)
-    N = _added(rows.Phi[:, in_base], rows.Phi[:, identified])
-    if not N.shape[1]:
+    new = _added(rows.Phi[:, in_base], rows.Phi[:, identified])
+    if not new.shape[1]:
         why = f"{unknown} not identified by these instruments" if lost else ""
         return Check(name, None, level, reason=why or "the richer phi adds nothing"), 0.0
     if not noisy.any():
         return Check(name, None, level, reason=NO_NOISE), 0.0
-    solved = _solve_added(basis, N, rows.Phi[:, in_base], rows.Y[:, noisy])
+    solved = _solve_added(basis, new, rows.Phi[:, in_base], rows.Y[:, noisy])
     if solved is None:
         why = f"{word} is not identified by these instruments"
         return Check(name, None, level, reason=why), 0.0
-    X, slopes, noise, trace = solved
-    d, names, Y = N.shape[1], _named(base, noisy), rows.Y[:, noisy]
-    squares = richer.n * np.array([_score(basis, X[:, d:], N, y) for y in Y.T])
+    columns, slopes, noise, trace = solved
+    d, names, Y = new.shape[1], _named(base, noisy), rows.Y[:, noisy]
+    squares = richer.n * np.array([_score(basis, columns[:, d:], new, y) for y in Y.T])
     eta = np.sqrt(np.maximum(np.sum(slopes[:d] ** 2, axis=0) - noise * trace / richer.n, 0.0))
     share = eta / np.sqrt(noise)
     worst = int(np.argmax(share))
@@ -171,42 +170,45 @@ def _identified(
     `basis` is of psi. Columns are looked at in order: what comes first is kept.
     """
     identified, lost = [], []
-    span, told = orthonormal(Phi[:, base]), orthonormal(basis.T @ Phi[:, base])
+    span, known = orthonormal(Phi[:, base]), orthonormal(basis.T @ Phi[:, base])
     for i in extra:
         column = Phi[:, [i]] / (np.linalg.norm(Phi[:, i]) or 1.0)
         new = column - span @ (span.T @ column)
         size = float(np.linalg.norm(new))
         if size <= NEW:
             continue
-        seen = basis.T @ new / size
-        seen = seen - told @ (told.T @ seen)
-        if float(np.linalg.norm(seen)) < RANK_TOLERANCE:
+        image = basis.T @ new / size
+        image = image - known @ (known.T @ image)
+        if float(np.linalg.norm(image)) < RANK_TOLERANCE:
             lost.append(i)
             continue
         identified.append(i)
-        span, told = np.hstack([span, new / size]), np.hstack([told, seen / np.linalg.norm(seen)])
+        span, known = (
+            np.hstack([span, new / size]),
+            np.hstack([known, image / np.linalg.norm(image)]),
+        )
     return identified, lost
 
 
 def _solve_added(
-    basis: Floats, N: Floats, base: Floats, Y: Floats
+    basis: Floats, new: Floats, base: Floats, Y: Floats
 ) -> tuple[Floats, Floats, Floats, float] | None:
-    """Two-stage least squares of Y on X = [N, base]; None where that is not identified.
+    """Two-stage least squares of Y on [new, base]; None where that is not identified.
 
-    Returns X with columns of length one, slopes (N's, and those of base in its own units), noise
-    variances and the trace of the variance of N's slopes, times n over the noise variance.
+    Returns these columns at length one, slopes (those of base in its own units), noise variances
+    and the trace of the variance of the new columns' slopes, times n over the noise variance.
     """
     scale = np.linalg.norm(base, axis=0)
     scale = np.where(scale > 0, scale, 1.0)
-    X, d = np.column_stack([N, base / scale]), N.shape[1]
-    left, size, right = np.linalg.svd(basis.T @ X, full_matrices=False)
-    if len(size) < X.shape[1] or size[-1] < RANK_TOLERANCE:
+    columns, d = np.column_stack([new, base / scale]), new.shape[1]
+    left, size, right = np.linalg.svd(basis.T @ columns, full_matrices=False)
+    if len(size) < columns.shape[1] or size[-1] < RANK_TOLERANCE:
         return None
     inverse = (right.T / size) @ left.T
     slopes = inverse @ (basis.T @ Y)
-    noise = np.maximum(np.sum((Y - X @ slopes) ** 2, axis=0), EXACT * np.sum(Y**2, axis=0))
+    noise = np.maximum(np.sum((Y - columns @ slopes) ** 2, axis=0), EXACT * np.sum(Y**2, axis=0))
     slopes[d:] /= scale[:, None]
-    return X, slopes, noise, float(np.trace((inverse @ inverse.T)[:d, :d]))
+    return columns, slopes, noise, float(np.trace((inverse @ inverse.T)[:d, :d]))
 
 
 def _moved(base: Moments, noisy: Bools, slopes: Floats, at: list[int]) -> float:
@@ -227,16 +229,16 @@ def _moved(base: Moments, noisy: Bools, slopes: Floats, at: list[int]) -> float:
 def _score(basis: Floats, base: Floats, added: Floats, y: Floats) -> float:
     """Kleibergen's score of `added` (m, d) where `base` explains y (m,); n of it is chi^2(d).
 
-    With u = y - base b under the null and X = [base, added] cleaned of u,
+    With u = y - base b under the null and x = [base, added] cleaned of u,
 
-        X~ = P_psi (X - u u^T X / u^T u)      |P_X~ P_psi u|^2 / u^T u, base~ taken out first
+        x~ = P_psi (x - u u^T x / u^T u)      |P_x~ P_psi u|^2 / u^T u, base~ taken out first
 
     it keeps its size where psi says little of what is added (a^2, say), as Wald's does not.
     """
     b = np.linalg.lstsq(basis.T @ base, basis.T @ y, rcond=None)[0]
     u = y - base @ b
-    X = np.column_stack([base, added])
-    clean = basis.T @ (X - np.outer(u, u @ X) / (u @ u))
+    columns = np.column_stack([base, added])
+    clean = basis.T @ (columns - np.outer(u, u @ columns) / (u @ u))
     span = orthonormal(clean[:, : base.shape[1]])
     free = clean[:, base.shape[1] :]
     score = orthonormal(free - span @ (span.T @ free)).T @ (basis.T @ u)

@@ -17,13 +17,13 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from ivvi._io.arrays import Floats, Ints
 from ivvi._io.result import Compact
-from ivvi.estimators.estimate import RANK_TOLERANCE, Floats
+from ivvi.estimators.estimate import RANK_TOLERANCE
 from ivvi.features.design import Design
 from ivvi.logs import Batch, Calendar, Counts, Log, Roles
 from ivvi.moments import GroupSums, few_threads, group_codes
 
-Ints = NDArray[np.int64]
 MOST_BYTES = 128 << 20
 MOST_BLOCKS = 1024
 FEW_EPISODES = 20
@@ -150,7 +150,7 @@ class SequenceMoments(Compact):
     ----------
     vector
         What the columns are.
-    whole, late, first
+    all_rows, late, first
         Sums of u u^T over all rows, over the later half of each episode's steps, over the
         first row of each episode, (blocks, p, p).
     pairs
@@ -171,7 +171,7 @@ class SequenceMoments(Compact):
     """
 
     vector: Vector
-    whole: Floats
+    all_rows: Floats
     late: Floats
     first: Floats
     pairs: Floats
@@ -211,10 +211,10 @@ def compute_sequence_moments(
     if by is not None:
         blocks = GroupBlocks.plan(by, log.roles, p, len(cuts))
     half = counts.transitions / counts.episodes / 2
-    whole, late, first = (np.zeros((blocks.count, p, p)) for _ in range(3))
+    all_rows, late, first = (np.zeros((blocks.count, p, p)) for _ in range(3))
     pairs = np.zeros((blocks.count, 2 * p, 2 * p))
     products, squares = np.zeros((blocks.count, vector.x.shape[1] * d_z, p)), 0.0
-    after, clock, rows = np.zeros((len(cuts), *whole.shape)), *np.zeros((2, blocks.count))
+    after, clock, rows = np.zeros((len(cuts), *all_rows.shape)), *np.zeros((2, blocks.count))
     n_pairs, still, walker = 0, np.ones(d_z, dtype=bool), _Walker()
     with few_threads(p):
         for batch in log.batches(episodes=True):
@@ -226,15 +226,15 @@ def compute_sequence_moments(
             changed = u_rows[:, at] != before[:, at]
             changed[apart] = False
             still &= ~changed.any(axis=0)
-            both = np.hstack([u_rows, before])
-            both[apart] = 0.0  # adds nothing
-            n_pairs += len(both) - len(apart)
-            _add(pairs, number, both, root)
+            rows_and_before = np.hstack([u_rows, before])
+            rows_and_before[apart] = 0.0  # adds nothing
+            n_pairs += len(rows_and_before) - len(apart)
+            _add(pairs, number, rows_and_before, root)
             h = vector.products(u_rows)
             _add(products, number, u_rows, root, h)
             h = h if root is None else h * root
             squares = squares + np.einsum("nh,nh->h", h, h)
-            parts = [(whole, slice(None)), (late, place >= half), (first, place == 0)]
+            parts = [(all_rows, slice(None)), (late, place >= half), (first, place == 0)]
             if batch.time is not None:
                 parts += [(a, batch.time >= cut) for a, cut in zip(after, cuts, strict=True)]
                 clock += np.bincount(number, batch.time, blocks.count)
@@ -245,7 +245,7 @@ def compute_sequence_moments(
     fixed = tuple(bool(flag and n_pairs) for flag in still)
     return SequenceMoments(
         vector=vector,
-        whole=whole,
+        all_rows=all_rows,
         late=late,
         first=first,
         pairs=pairs,
@@ -282,10 +282,10 @@ class Scores:
         self.total = m.pairs.sum(axis=0)
         self.state = state_columns(v.phi, v.psi)
         self.e = np.where(exact, 0.0, v.y - v.phi @ W.T)
-        every = m.whole.sum(axis=0)
+        every = m.all_rows.sum(axis=0)
         self.fitted = v.psi @ (inverse(v.psi.T @ every @ v.psi) @ (v.psi.T @ every @ v.phi))
         self.bread = inverse(self.fitted.T @ every @ v.phi)
-        self.influence = self.products(m.whole, self.fitted, self.e)
+        self.influence = self.products(m.all_rows, self.fitted, self.e)
         self.unit_effect = by_episode is not None and self._lasts(by_episode, W)
 
     def _lasts(self, by_episode: GroupSums, W: Floats) -> bool:
@@ -302,7 +302,7 @@ class Scores:
         v = by_episode.about(np.zeros(design.width))
         totals = v[:, list(design.y_columns)] - v[:, list(design.phi_columns)] @ W.T
         lag = np.einsum("io,ij,jo->o", m.now(self.e), self.total, m.before(self.e))
-        squares = np.einsum("io,ij,jo->o", self.e, m.whole.sum(axis=0), self.e)
+        squares = np.einsum("io,ij,jo->o", self.e, m.all_rows.sum(axis=0), self.e)
         far = (np.sum(totals**2, axis=0) - squares) / 2 - lag
         return bool(((far / apart > AS_FAR * lag / m.n_pairs) & (squares > 0)).any())
 

@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi.errors import InputError
 from ivvi.rewards import Function, Quadratic
-from ivvi.simulators.world import Array, World, gaussian
+from ivvi.simulators.world import World, gaussian
 
 LABEL = "synthetic, made up for tests and tutorials"
 NICU_SETTINGS = ("I", "II")

@@ -174,23 +174,23 @@ def evaluate(
             f"the simulator is of type {type(env).__name__}; expected one that ivvi.make_env "
             f"made{swapped}; to value a policy from a log, use ivvi.value"
         )
-    named = dict(policies) if isinstance(policies, Mapping) else {"policy": policies}
+    policies_by_name = dict(policies) if isinstance(policies, Mapping) else {"policy": policies}
     for word in against:
         if word not in AGAINST:
             raise InputError(f"unknown baseline {word!r}{hint(word, AGAINST)}")
-        if word in named:
+        if word in policies_by_name:
             raise InputError(
                 f"a policy is called {word!r}, which is the name of a baseline; choose another name"
             )
-    if not named and not against:
+    if not policies_by_name and not against:
         raise InputError("no policy is given to evaluate")
     steps = env.world.horizon if horizon is None else horizon
-    for name, policy in named.items():
+    for name, policy in policies_by_name.items():
         if not (callable(policy) or hasattr(policy, "act")):
             raise InputError(f"the policy {name!r} is {policy!r}; expected a function of states")
         check_steps(policy, steps)
         _check_width(name, policy, env)
-    everyone = {word: _baseline(word, env, planner, steps) for word in against} | named
+    everyone = {word: _baseline(word, env, planner, steps) for word in against} | policies_by_name
     logger.info("running %s for %d episodes of %d steps", ", ".join(everyone), episodes, steps)
     rewards = {
         name: env.rollout(policy, episodes=episodes, horizon=steps, seed=seed).rewards

@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi.errors import InputError
 from ivvi.rewards import RatingReward
-from ivvi.simulators.world import Array, World, gaussian
+from ivvi.simulators.world import World, gaussian
 
 RECOMMENDATIONS = 10
 """Recommendations made at each step, the total of the multinomial instrument."""

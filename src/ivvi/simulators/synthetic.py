@@ -8,9 +8,10 @@ import gymnasium
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi.errors import InputError
 from ivvi.rewards import Quadratic
-from ivvi.simulators.world import Array, World, gaussian, toeplitz, tridiagonal
+from ivvi.simulators.world import World, gaussian, toeplitz, tridiagonal
 
 SETTINGS = ("I", "II", "III", "IV", "V", "VI")
 LINEAR_Z = {"I": 0.7, "II": 1.0, "III": 1.5, "IV": 0.7, "V": 1.0, "VI": 1.5}

@@ -22,13 +22,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.result import Compact
 from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError
 from ivvi.features.feature_map import custom, linear
 from ivvi.rewards import is_reward
 
-Array = Any
 SCOPES = ("step", "episode")
 LASTING = 1
 """Separates the key of a persistent confounder from an episode's other keys."""

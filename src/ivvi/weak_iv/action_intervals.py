@@ -22,14 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from ivvi._io.result import Records, TableResult
+from ivvi._io.arrays import Floats
+from ivvi._io.result import Compact, Records, TableResult
 from ivvi.diagnostics.result import Diagnostics
 from ivvi.diagnostics.tails_and_quantiles import chi2_quantile
 from ivvi.diagnostics.verdict import Verdict
 from ivvi.errors import DataError
 from ivvi.estimators import Estimate
 from ivvi.estimators.covariance.scores import Scored
-from ivvi.features.design import Floats
 from ivvi.moments import Moments
 from ivvi.weak_iv.confidence_sets import (
     Intervals,
@@ -214,8 +214,8 @@ def robust_intervals(
     return RobustIntervals(intervals, reasons, first if answered < every else "")
 
 
-@dataclass(frozen=True, slots=True)
-class _Maker:
+@dataclass(frozen=True, slots=True, repr=False)
+class _Maker(Compact):
     """Chooses and computes the intervals of the effects on one output."""
 
     problems: ActionEffects

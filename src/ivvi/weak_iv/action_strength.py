@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ivvi._io.arrays import Floats
 from ivvi.diagnostics.first_stage import FirstStage
 from ivvi.diagnostics.statistic import Statistic
 from ivvi.diagnostics.verdict import thresholds
 from ivvi.errors import InputError
-from ivvi.features.design import Design, Floats
+from ivvi.features.design import Design
 from ivvi.features.feature_map import FeatureMap
 from ivvi.logs import Batch
 from ivvi.weak_iv.action_intervals import RobustIntervals

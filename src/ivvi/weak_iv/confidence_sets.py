@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.plotting import IV, MUTED, check_figure, finished, new_figure
 from ivvi._io.result import Records, TableResult
 from ivvi.diagnostics.tails_and_quantiles import (
@@ -30,7 +31,7 @@ from ivvi.diagnostics.tails_and_quantiles import (
     f_quantile,
 )
 from ivvi.errors import DataError
-from ivvi.estimators.estimate import RANK_TOLERANCE, Floats
+from ivvi.estimators.estimate import RANK_TOLERANCE
 from ivvi.weak_iv.partialled_effect import PartialledEffect
 from ivvi.weak_iv.root_and_minimum import find_root
 

@@ -24,13 +24,13 @@ from functools import cached_property
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.result import Compact
 from ivvi.diagnostics.first_stage import PartialledColumns, partial_out
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.estimators.covariance.score_rows import Score
 from ivvi.estimators.covariance.scores import Scored, score
-from ivvi.estimators.estimate import Floats
 from ivvi.estimators.whitening import Whitened
 from ivvi.logs import Log
 from ivvi.moments import Moments, remembered
@@ -220,21 +220,23 @@ class ActionEffects(Compact):
 @remembered
 def action_effects(moments: Moments) -> ActionEffects:
     """Return the effects of the endogenous features on the outputs that get robust intervals."""
-    design, parts = moments.design, partial_out(moments)
-    n_outputs = max(1, MOST_SETS // max(len(parts.names), 1))
+    design, partialled = moments.design, partial_out(moments)
+    n_outputs = max(1, MOST_SETS // max(len(partialled.names), 1))
     outputs = tuple(range(min(len(design.outputs), n_outputs)))
     eye = np.eye(design.width)
-    select = np.vstack([parts.select, eye[[design.y_columns[i] for i in outputs]]])
-    exogenous = parts.space.exogenous
+    select = np.vstack([partialled.select, eye[[design.y_columns[i] for i in outputs]]])
+    exogenous = partialled.space.exogenous
     included = replace(
-        parts.space, to_white=parts.space.to_white[:, :exogenous], basis=parts.space.included
+        partialled.space,
+        to_white=partialled.space.to_white[:, :exogenous],
+        basis=partialled.space.included,
     )
     R = included.residual_map(moments, select)
     centre = R @ moments.mean
     second = R @ (moments.scatter / moments.weight) @ R.T + np.outer(centre, centre)
     labels = tuple(design.outputs[i] for i in outputs)
-    means = parts.space.excluded.means(moments, R)
-    return ActionEffects(parts, outputs, labels, R, means, second, moments.n)
+    means = partialled.space.excluded.means(moments, R)
+    return ActionEffects(partialled, outputs, labels, R, means, second, moments.n)
 
 
 def _check_enough(clusters: int, k: int) -> None:

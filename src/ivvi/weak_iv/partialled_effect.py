@@ -17,9 +17,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.result import Compact
 from ivvi.errors import DataError, InputError, nearest
-from ivvi.estimators.estimate import RANK_TOLERANCE, Floats
+from ivvi.estimators.estimate import RANK_TOLERANCE
 from ivvi.estimators.whitening import exogenous
 from ivvi.features.design import Design
 from ivvi.moments import Moments, compress

@@ -25,18 +25,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ivvi._io.arrays import Bools, Floats, Ints
 from ivvi._io.result import Compact
 from ivvi.diagnostics.tails_and_quantiles import check_level, chi2_quantile
-from ivvi.estimators.estimate import Floats
-from ivvi.moments.welford import Ints
 from ivvi.weak_iv.confidence_sets import LINE, ConfidenceSet, Intervals
 from ivvi.weak_iv.effect_scores import EffectScores
 from ivvi.weak_iv.partialled_effect import PartialledEffect
 from ivvi.weak_iv.root_and_minimum import descend, find_root
-
-Bools = NDArray[np.bool_]
 
 ANGLES = 96
 SAMPLE, LOWEST = 64, 3
@@ -349,12 +345,12 @@ def _minimise(scores: EffectScores, thetas: Floats, free: Bools) -> tuple[Floats
     return values, thetas
 
 
-def _solved(A: Floats, b: Floats) -> Floats:
-    """Solve A x = b for each of (w, p, p) and (w, p); the shortest x where a matrix is singular."""
+def _solved(matrices: Floats, b: Floats) -> Floats:
+    """Solve systems (w, p, p) for b (w, p); the shortest solution where a matrix is singular."""
     try:
-        return np.asarray(np.linalg.solve(A, b[:, :, None])[:, :, 0])
+        return np.asarray(np.linalg.solve(matrices, b[:, :, None])[:, :, 0])
     except np.linalg.LinAlgError:
-        return np.asarray(np.einsum("wij,wj->wi", np.linalg.pinv(A, hermitian=True), b))
+        return np.asarray(np.einsum("wij,wj->wi", np.linalg.pinv(matrices, hermitian=True), b))
 
 
 def _evaluate(scores: EffectScores, thetas: Floats, free: Bools) -> tuple[Floats, Floats, Floats]:

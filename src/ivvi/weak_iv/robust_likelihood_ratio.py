@@ -24,10 +24,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi.diagnostics.rank_tests import rank_statistic
 from ivvi.diagnostics.tails_and_quantiles import check_level
 from ivvi.errors import DataError, InputError
-from ivvi.estimators.estimate import Floats
 from ivvi.weak_iv.confidence_sets import (
     LINE,
     ConfidenceSet,

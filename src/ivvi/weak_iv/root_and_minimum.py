@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ivvi.estimators.estimate import Floats
+from ivvi._io.arrays import Floats
 
 ROOT_STEPS = 80
 DESCENTS = 100

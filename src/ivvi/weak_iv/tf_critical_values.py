@@ -24,7 +24,7 @@ from functools import cache
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from ivvi.features.design import Floats
+from ivvi._io.arrays import Floats
 
 LEVEL = 0.95
 """The level for which the critical values are."""

@@ -28,12 +28,13 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
+from ivvi._io.result import Compact
 from ivvi.errors import InputError
 from ivvi.estimators.covariance.clusters import cluster_products, cluster_seconds
 from ivvi.estimators.covariance.resolved_standard_errors import FEWEST_WILD
 from ivvi.estimators.covariance.standard_errors import MOST_DRAWS
 from ivvi.estimators.whitening import whiten
-from ivvi.features.design import Floats
 from ivvi.moments import Moments
 
 FEW_FOR_SIGNS = 10
@@ -128,13 +129,13 @@ class WildBootstrap:
         self._layout, space = moments.design, whiten(moments)
         self._n, self._names = moments.weight, moments.design.phi_names
         self.weights, self.kind = draw_weights(len(episodes), draws, seed)
-        self._K = cluster_seconds(space, episodes)  # (G, r, r)
+        self._squares = cluster_seconds(space, episodes)  # (G, r, r)
         every = np.eye(moments.design.width)
         phi = cluster_products(every[list(moments.design.phi_columns)], space, episodes)
         at = moments.design.y_columns[moments.design.output(output)]
         self._y = cluster_products(every[[at]], space, episodes)[:, 0]  # (G, r)
-        self._X = phi.transpose(0, 2, 1)  # (G, r, d): sums of psi~ phi^T
-        self._A = self._X.sum(axis=0) / self._n
+        self._products = phi.transpose(0, 2, 1)  # (G, r, d): sums of psi~ phi^T
+        self._A = self._products.sum(axis=0) / self._n
         shared = set(moments.design.shared)
         self._endogenous = [j for j in range(len(self._names)) if j not in shared]
         seconds = _second_sums(moments)
@@ -162,19 +163,19 @@ class WildBootstrap:
 
     def _ar_p_value(self, c: Floats, null: float) -> float:
         u_sums = self._restricted(c, null).u_sums
-        own = float(self._anderson_rubin(u_sums, np.ones((1, len(self._K))))[0])
+        own = float(self._anderson_rubin(u_sums, np.ones((1, len(self._squares))))[0])
         drawn = np.concatenate([self._anderson_rubin(u_sums, signs) for signs in self._chunks()])
         return float(np.mean(drawn > own * (1 + TIE)))
 
     def _chunks(self) -> list[Floats]:
-        size = self._K.shape[0] * max(self._K.shape[1], 4)
+        size = self._squares.shape[0] * max(self._squares.shape[1], 4)
         return np.array_split(self.weights, max(1, len(self.weights) * size // AT_ONCE))
 
     def _statistic(self, c: Floats, null: float) -> tuple[float, float, float]:
         """Return the clustered t statistic of the estimate, the estimate and its error."""
         w = self._inverse @ (self._A.T @ (self._y.sum(axis=0) / self._n))
         half = self._A @ (self._inverse @ c)
-        scores = (self._y - self._X @ w) @ half / self._n
+        scores = (self._y - self._products @ w) @ half / self._n
         se = float(np.sqrt(np.sum(scores**2)))
         return (float(c @ w) - null) / se, float(c @ w), se
 
@@ -183,7 +184,7 @@ class WildBootstrap:
         w = self._inverse @ (self._A.T @ (self._y.sum(axis=0) / self._n))
         turn = self._inverse @ c
         w = w - turn * (float(c @ w) - null) / float(c @ turn)
-        u_sums = self._y - self._X @ w  # (G, r)
+        u_sums = self._y - self._products @ w  # (G, r)
         R = np.append(-w, 1.0)
         X2 = self._endogenous
         with_u = self._second @ R  # sums of [phi, y] times u
@@ -191,8 +192,8 @@ class WildBootstrap:
         left = (float(R @ with_u) / self._n) - float(mean_u @ mean_u)
         slope = (with_u[X2] / self._n - self._A[:, X2].T @ mean_u) / left
         Pi = self._A[:, X2] - np.outer(mean_u, slope)  # (r, m)
-        V_sums = self._X[:, :, X2] - self._K @ Pi  # (G, r, m)
-        return _Draws(self._K, u_sums, V_sums, Pi, self._A, X2, c, self._n)
+        V_sums = self._products[:, :, X2] - self._squares @ Pi  # (G, r, m)
+        return _Draws(self._squares, u_sums, V_sums, Pi, self._A, X2, c, self._n)
 
     def _anderson_rubin(self, u_sums: Floats, signs: Floats) -> Floats:
         """Wald's statistic of the excluded instruments in a regression of signs * u, (draws,)."""
@@ -200,7 +201,7 @@ class WildBootstrap:
         inside = np.linalg.qr(self._A[:, exogenous], mode="complete")[0][:, len(exogenous) :]
         means = signs @ u_sums / self._n
         scores = signs[:, :, None] * (u_sums @ inside)
-        scores = scores - np.einsum("brs,gst->bgt", means[:, None], self._K @ inside)
+        scores = scores - np.einsum("brs,gst->bgt", means[:, None], self._squares @ inside)
         omega = np.swapaxes(scores, 1, 2) @ scores / self._n**2
         gap = means @ inside
         solved = np.linalg.solve(omega, gap[:, :, None])[:, :, 0]
@@ -225,11 +226,11 @@ class WildBootstrap:
         return ends[0], ends[1]
 
 
-@dataclass(frozen=True, slots=True)
-class _Draws:
+@dataclass(frozen=True, slots=True, repr=False)
+class _Draws(Compact):
     """A world in which the null is true, and from which t statistics are drawn."""
 
-    K: Floats
+    squares: Floats
     u_sums: Floats
     V_sums: Floats
     Pi: Floats
@@ -252,7 +253,7 @@ class _Draws:
         smooth = gap @ fixed.T  # what the estimate explains by psi~ alone, (draws, r)
         own = half @ self.u_sums.T  # (draws, clusters)
         own -= np.einsum("br,grm,bm->bg", half, self.V_sums, gap[:, self.X2], optimize=True)
-        scores = signs * own - np.einsum("br,grs,bs->bg", half, self.K, smooth, optimize=True)
+        scores = signs * own - np.einsum("br,grs,bs->bg", half, self.squares, smooth, optimize=True)
         se = np.sqrt(np.sum(scores**2, axis=1)) / self.n
         t: Floats = (gap @ self.c) / se
         return t

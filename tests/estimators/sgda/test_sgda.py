@@ -108,7 +108,9 @@ def test_a_stream_joins_batches_with_and_without_rows_of_no_weight(whole, monkey
     rows = make_rows(8, 10) | {"w": np.repeat([1.0, 0.0, 1.0], [30, 10, 40])}
     rows["g"] = np.arange(80) % 3
     log = ivvi.read_logs(rows, **ROLES, weight="w").clustered("g")
-    chunks = [chunk for chunk, _ in Streamed(log, 63, whole=whole).sweep(25, 0, SweepPosition())]
+    chunks = [
+        chunk for chunk, _ in Streamed(log, 63, by_episode=whole).sweep(25, 0, SweepPosition())
+    ]
     assert sum(map(len, chunks)) == 63
 
 

@@ -63,7 +63,9 @@ def steps_by_hand(batches, schedule, W, K):
 @pytest.mark.parametrize("order", ["shuffled", "stream"])
 def test_a_step_by_episode_is_the_average_over_its_rows(small, order, tmp_path):
     log, moments = small
-    source = Shuffled(log, whole=True) if order == "shuffled" else Streamed(log, 0, whole=True)
+    source = (
+        Shuffled(log, by_episode=True) if order == "shuffled" else Streamed(log, 0, by_episode=True)
+    )
     chunks = [chunk for chunk, _ in source.sweep(100, 7, SweepPosition())]
     batches = []
     for chunk in chunks:
@@ -103,7 +105,7 @@ def test_both_kernels_take_the_same_steps(small, batch):
 def test_draws_are_with_replacement_and_from_all_rows(small, whole):
     log, _ = small
     n = len(log.to_batch())
-    source = Shuffled(log, draws=True, whole=whole)
+    source = Shuffled(log, draws=True, by_episode=whole)
     drawn = [
         y
         for sweep in range(40)

@@ -8,9 +8,9 @@ same, the scores of clusters g,
 
     s_g = sum of D_i e_i over the rows i of g,
 
-have mean zero if the mean is linear in the number; S' (sum_g s_g s_g')^-1 S is compared with
-Hotelling's law. Counts, ages and ordered scores are amounts: the line must also miss a good part of
-the variation between their means.
+have mean zero if the mean is linear in the number; with S their sum, S' (sum_g s_g s_g')^-1 S is
+compared with Hotelling's law. Counts, ages and ordered scores are amounts: the line must also miss
+a good part of the variation between their means.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi.diagnostics.tails_and_quantiles import f_tail
-from ivvi.features.design import Floats
 from ivvi.logs import Batch, Roles
 
 LEVEL = 1e-4
@@ -60,12 +60,12 @@ def category_codes(head: Batch, roles: Roles) -> list[CategoryCode]:
     """Return the states among the first rows that seem to be codes, each with what shows it."""
     coded = {name for c in roles.categories for name in c.names}
     rows = head.first(MOST_ROWS)
-    whole = {
+    code_like = {
         name: x
         for name, x in zip(roles.state, rows.x.T, strict=True)
         if name not in coded and _is_code_like(x)
     }
-    if not whole or (rows.weight is not None and not rows.weight.all()):
+    if not code_like or (rows.weight is not None and not rows.weight.all()):
         return []
     base = np.column_stack([np.ones(len(rows)), rows.x, rows.z])
     if len(rows) < FEWEST_ROWS or base.shape[1] > min(MOST_REGRESSORS, len(rows) / 2):
@@ -74,8 +74,8 @@ def category_codes(head: Batch, roles: Roles) -> list[CategoryCode]:
     names = (*roles.outputs, *roles.action)
     groups = _groups(rows)
     codes = []
-    for name, x in whole.items():
-        p_values = _lack_of_fit(x, base, others, groups) * len(whole)
+    for name, x in code_like.items():
+        p_values = _lack_of_fit(x, base, others, groups) * len(code_like)
         at = int(np.argmin(p_values))
         if p_values[at] < LEVEL:
             codes.append(CategoryCode(name, len(np.unique(x)), names[at], float(p_values[at])))
@@ -110,23 +110,23 @@ def _lack_of_fit(x: Floats, base: Floats, others: Floats, groups: np.ndarray) ->
     rest = base[:, [j for j in range(base.shape[1]) if not np.array_equal(base[:, j], x)]]
     between = _explained(rest, levels, others)
     missed, total = between - _explained(rest, x[:, None], others), _left(rest, others)
-    D, E = (_residuals(base, columns) for columns in (levels[:, :-1], others))
+    D, noise = (_residuals(base, columns) for columns in (levels[:, :-1], others))
     q, count = D.shape[1], int(groups.max()) + 1
-    p_values = np.ones(E.shape[1])
+    p_values = np.ones(noise.shape[1])
     if count < q + CLUSTERS_TO_SPARE:
         return p_values
     for j in np.flatnonzero((missed > MATTERS * total) & (missed > MISSED * between)):
         scores = np.zeros((count, q))
-        np.add.at(scores, groups, D * E[:, [j]])
+        np.add.at(scores, groups, D * noise[:, [j]])
         S = scores.sum(axis=0)
         wald = float(S @ np.linalg.lstsq(scores.T @ scores, S, rcond=None)[0])
         p_values[j] = f_tail(wald * (count - q) / (q * max(count - wald, 1e-12)), q, count - q)
-    return np.asarray(np.minimum(p_values * E.shape[1], 1.0))
+    return np.asarray(np.minimum(p_values * noise.shape[1], 1.0))
 
 
 def _residuals(base: Floats, columns: Floats) -> Floats:
-    Q = np.linalg.qr(base)[0]
-    residuals: Floats = columns - Q @ (Q.T @ columns)
+    span = np.linalg.qr(base)[0]
+    residuals: Floats = columns - span @ (span.T @ columns)
     return residuals
 
 

@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ivvi._io.arrays import Floats, Ints
 from ivvi._io.result import Compact
-from ivvi.diagnostics.misspecification.outcome_timing import Ints, row_times
+from ivvi.diagnostics.misspecification.outcome_timing import row_times
 from ivvi.diagnostics.tails_and_quantiles import f_tail
-from ivvi.features.design import Floats
 from ivvi.logs import Batch, Roles
 from ivvi.logs.columns.times import DT
 

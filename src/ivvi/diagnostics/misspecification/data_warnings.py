@@ -193,11 +193,14 @@ def _first_steps(log: Log) -> np.ndarray:
 
 def as_dates(steps: np.ndarray) -> str | None:
     """Return the format of steps that are months (202401), days (20240131) or years, if so."""
-    whole = steps.astype(int)
-    if (whole != steps).any():
+    as_integers = steps.astype(int)
+    if (as_integers != steps).any():
         return None
-    for word, year, month in (("%Y%m", whole // 100, whole % 100), ("%Y", whole, whole * 0 + 1)):
+    for word, year, month in (
+        ("%Y%m", as_integers // 100, as_integers % 100),
+        ("%Y", as_integers, as_integers * 0 + 1),
+    ):
         if ((year >= 1900) & (year <= 2100) & (month >= 1) & (month <= 12)).all():
             return word
-    days = (whole >= 19000101) & (whole <= 21001231) & (whole // 100 % 100 <= 12)
+    days = (as_integers >= 19000101) & (as_integers <= 21001231) & (as_integers // 100 % 100 <= 12)
     return "%Y%m%d" if days.all() else None

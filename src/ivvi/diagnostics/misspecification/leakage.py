@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi.logs import Batch, Roles
-from ivvi.logs.batch import Floats
 
 EXACT = 0.999
 """Share of an output that a state alone explains, from which on it is almost the same."""

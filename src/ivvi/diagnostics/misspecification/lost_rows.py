@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from ivvi._io.arrays import Bools, Floats, Ints
 from ivvi.diagnostics.tails_and_quantiles import f_tail
 from ivvi.logs import Log, Roles
-from ivvi.logs.batch import Floats
-from ivvi.logs.tables.arrow import Bools, Ints, as_numpy, missing
+from ivvi.logs.tables.arrow import as_numpy, missing
 
 CHANCE = 1e-4
 """Probability, over all instruments, below which a loss that goes with one is no chance."""
@@ -111,18 +111,18 @@ def _ends(block: pa.RecordBatch, roles: Roles, absent: Bools) -> tuple[Bools, In
 def _tests(lost: Floats, x: Floats, z: Floats, place: Ints, cluster: Ints) -> tuple[Floats, int]:
     """Return the statistic of each instrument, (d_z,), and its degrees of freedom."""
     scaled = (x - x.mean(axis=0)) / np.where(np.ptp(x, axis=0) > 0, x.std(axis=0), 1.0)
-    both = _beside(np.column_stack([lost, z]), np.column_stack([scaled, scaled**2]), place)
-    left, moved = both[:, 0], both[:, 1:]
+    partialled = _beside(np.column_stack([lost, z]), np.column_stack([scaled, scaled**2]), place)
+    lost_left, moved = partialled[:, 0], partialled[:, 1:]
     codes = np.unique(cluster, return_inverse=True)[1]
-    sums = np.column_stack([np.bincount(codes, left * column) for column in moved.T])
+    sums = np.column_stack([np.bincount(codes, lost_left * column) for column in moved.T])
     size = np.sqrt(np.sum(sums**2, axis=0))
-    varies = (moved.std(axis=0) > 1e-6 * z.std(axis=0)) & (left.std() > 1e-6)
+    varies = (moved.std(axis=0) > 1e-6 * z.std(axis=0)) & (lost_left.std() > 1e-6)
     t = np.divide(sums.sum(axis=0), size, out=np.zeros(len(size)), where=varies & (size > 0))
     return t, int(np.count_nonzero(np.abs(sums).max(axis=1) > 0)) - 1
 
 
-def _beside(Y: Floats, X: Floats, place: Ints) -> Floats:
-    """Return what is left of Y (n, q) once X (n, k) and effects of both steps are taken out.
+def _beside(outcomes: Floats, controls: Floats, place: Ints) -> Floats:
+    """Return what is left of outcomes (n, q) without controls (n, k) and effects of both steps.
 
     The effects are the same in all rows of a cell of the two steps, so that the normal equations
     need the sums over cells alone, and no row of indicators.
@@ -130,14 +130,14 @@ def _beside(Y: Floats, X: Floats, place: Ints) -> Floats:
     cells, at = np.unique(place @ [MOST_STEPS + 1, 1], return_inverse=True)
     steps = np.divmod(cells, MOST_STEPS + 1)
     effects = np.hstack([(one[:, None] == np.unique(one)).astype(float) for one in steps])
-    V, k = np.hstack([X, Y]), X.shape[1]
-    sums = np.column_stack([np.bincount(at, column) for column in V.T])
-    across, crossed = effects.T @ sums, V[:, :k].T @ V
+    columns, k = np.hstack([controls, outcomes]), controls.shape[1]
+    sums = np.column_stack([np.bincount(at, column) for column in columns.T])
+    across, crossed = effects.T @ sums, columns[:, :k].T @ columns
     own = effects.T @ (np.bincount(at)[:, None] * effects)
-    G = np.block([[crossed[:, :k], across[:, :k].T], [across[:, :k], own]])
+    gram = np.block([[crossed[:, :k], across[:, :k].T], [across[:, :k], own]])
     c = np.vstack([crossed[:, k:], across[:, k:]])
-    w = np.linalg.lstsq(G, c, rcond=1e-9)[0]
-    left: Floats = Y - X @ w[:k] - (effects @ w[k:])[at]
+    w = np.linalg.lstsq(gram, c, rcond=1e-9)[0]
+    left: Floats = outcomes - controls @ w[:k] - (effects @ w[k:])[at]
     return left
 
 

@@ -22,17 +22,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ivvi._io.arrays import Floats, Ints
+from ivvi._io.result import Compact
 from ivvi.diagnostics.misspecification.product_terms import Term, Terms, cut, product_terms
 from ivvi.diagnostics.tails_and_quantiles import chi2_tail
 from ivvi.diagnostics.verdict import p_words
 from ivvi.estimators import Estimate
-from ivvi.features.design import Floats
 from ivvi.logs import Batch, Roles
 from ivvi.moments import Moments
 
-Ints = NDArray[np.int64]
 LEVEL = 1e-3
 """The p-value, adjusted for the number of tests, below which there is a warning."""
 MATTERS = 0.005
@@ -57,15 +56,15 @@ class Omitted:
     p_value: float
 
 
-@dataclass(frozen=True, slots=True)
-class _FitResiduals:
+@dataclass(frozen=True, slots=True, repr=False)
+class _FitResiduals(Compact):
     """Rows of a fit, their clusters and steps (n,).
 
     Attributes
     ----------
     e, outputs
         Residuals, (n, d_y), and the names of their outputs.
-    V, phi, psi
+    features, phi, psi
         The columns of phi and psi other than the constant, (n, p), and which are whose.
     reward
         The output that is a reward, if one is.
@@ -73,77 +72,83 @@ class _FitResiduals:
 
     e: Floats
     outputs: tuple[str, ...]
-    V: Floats
+    features: Floats
     phi: list[int]
     psi: list[int]
     clusters: tuple[Ints, ...]
     step: Ints | None
     reward: str | None = None
 
-    def missed(self, terms: Terms) -> Omitted | None:
+    def missed(self, tested: Terms) -> Omitted | None:
         """Return the term that explains most of a residual, where one surely does.
 
-        With S = U' U and M = Q U of the columns U = [e, V] about their means, the first stage is
-        V_psi P, P = S_psi,psi^-1 S_psi,phi, and a term less what this explains of it is
-        q - V_psi P G_q, G = (P' S_psi,psi P)^-1 (Q V_phi)'. What a reward leaves comes last, so
-        that it never hides what the dynamics leave.
+        `second` and `products` are the products of the columns [e, features] about their means with
+        themselves, and of the terms with them. A term less what the first stage explains of it is
+        q - psi `first` `slopes`. What a reward leaves comes last, so that it never hides what the
+        dynamics leave.
         """
-        named, Q = terms
-        if not named:
+        terms, values = tested
+        if not terms:
             return None
-        U, d_y = self._centred(np.hstack([self.e, self.V])), self.e.shape[1]
-        M, S = Q @ U, U.T @ U
+        centred, d_y = self._centred(np.hstack([self.e, self.features])), self.e.shape[1]
+        products, second = values @ centred, centred.T @ centred
         phi, psi = (d_y + np.array(at, dtype=np.int64) for at in (self.phi, self.psi))
-        size = np.sqrt(np.diag(S)[psi])
+        size = np.sqrt(np.diag(second)[psi])
         psi, size = psi[size > 0], size[size > 0]
-        inner = S[np.ix_(psi, psi)] / np.outer(size, size)
-        P = np.linalg.lstsq(inner, S[np.ix_(psi, phi)] / size[:, None], rcond=ROUNDING)[0]
-        P /= size[:, None]
-        stage = P.T @ S[np.ix_(psi, psi)] @ P
-        G = np.linalg.lstsq(stage, M[:, phi].T, rcond=ROUNDING)[0]
-        own, with_stage = self._squares(Q), (M[:, psi] @ P).T
-        left = own - 2 * np.sum(G * with_stage, axis=0) + np.sum(G * (stage @ G), axis=0)
-        sums = M[:, :d_y] - G.T @ (P.T @ S[psi, :d_y])
-        share = sums**2 / np.maximum(np.outer(left, np.diag(S)[:d_y]), TINY)
+        inner = second[np.ix_(psi, psi)] / np.outer(size, size)
+        first = np.linalg.lstsq(inner, second[np.ix_(psi, phi)] / size[:, None], rcond=ROUNDING)[0]
+        first /= size[:, None]
+        stage = first.T @ second[np.ix_(psi, psi)] @ first
+        slopes = np.linalg.lstsq(stage, products[:, phi].T, rcond=ROUNDING)[0]
+        own, with_stage = self._squares(values), (products[:, psi] @ first).T
+        left = (
+            own
+            - 2 * np.sum(slopes * with_stage, axis=0)
+            + np.sum(slopes * (stage @ slopes), axis=0)
+        )
+        sums = products[:, :d_y] - slopes.T @ (first.T @ second[psi, :d_y])
+        share = sums**2 / np.maximum(np.outer(left, np.diag(second)[:d_y]), TINY)
         share[left <= ROUNDING * own] = 0.0
-        places = np.argwhere(share >= max(MATTERS, FEWEST_SQUARES / len(U))).tolist()
+        places = np.argwhere(share >= max(MATTERS, FEWEST_SQUARES / len(centred))).tolist()
         for q, j in sorted(
             places, key=lambda at: (self.outputs[at[1]] == self.reward, -share[at[0], at[1]])
         ):
-            rest = self._centred(Q[q][:, None])[:, 0] - U[:, psi] @ (P @ G[:, q])
-            p_value = share.size * self._p_value(rest * U[:, j])
+            rest = self._centred(values[q][:, None])[:, 0] - centred[:, psi] @ (
+                first @ slopes[:, q]
+            )
+            p_value = share.size * self._p_value(rest * centred[:, j])
             if p_value < LEVEL:
-                return Omitted(named[q], self.outputs[j], float(share[q, j]), p_value)
+                return Omitted(terms[q], self.outputs[j], float(share[q, j]), p_value)
         return None
 
     def rows(self, at: Ints) -> _FitResiduals:
         """Return some of the rows, with clusters and steps numbered anew."""
         clusters = tuple(_numbered(codes[at]) for codes in self.clusters)
         step = None if self.step is None else _numbered(self.step[at])
-        return replace(self, e=self.e[at], V=self.V[at], clusters=clusters, step=step)
+        return replace(self, e=self.e[at], features=self.features[at], clusters=clusters, step=step)
 
     @property
     def _by_step(self) -> bool:
         """Whether means are those of each step: where many rows share it."""
         return self.step is not None and len(self.step) >= ROWS_PER_STEP * (self.step.max() + 1)
 
-    def _centred(self, V: Floats) -> Floats:
+    def _centred(self, columns: Floats) -> Floats:
         """Take the means of columns (n, d) away."""
         if self.step is None or not self._by_step:
-            means = V.mean(axis=0, keepdims=True)
+            means = columns.mean(axis=0, keepdims=True)
         else:
-            sums = np.column_stack([np.bincount(self.step, weights=column) for column in V.T])
+            sums = np.column_stack([np.bincount(self.step, weights=column) for column in columns.T])
             means = (sums / np.bincount(self.step)[:, None])[self.step]
-        rest: Floats = V - means
+        rest: Floats = columns - means
         return rest
 
-    def _squares(self, Q: Floats) -> Floats:
-        """Return the sum of squares about its mean of each row of Q (c, n)."""
-        squares: Floats = np.einsum("qi,qi->q", Q, Q)
+    def _squares(self, values: Floats) -> Floats:
+        """Return the sum of squares about its mean of each row of values (c, n)."""
+        squares: Floats = np.einsum("qi,qi->q", values, values)
         if self.step is None or not self._by_step:
-            squares -= Q.shape[1] * Q.mean(axis=1) ** 2
+            squares -= values.shape[1] * values.mean(axis=1) ** 2
         else:
-            sums = np.array([np.bincount(self.step, weights=row) for row in Q])
+            sums = np.array([np.bincount(self.step, weights=row) for row in values])
             squares -= np.sum(sums**2 / np.bincount(self.step), axis=1)
         return squares
 
@@ -181,13 +186,16 @@ def omitted_terms(
         return {}
     doubts = {}
     bent = residuals.missed(product_terms(rows, roles))
-    one = _lasting_term(residuals, rows, roles)
-    if one is not None and not (bent is not None and one.output == bent.output == roles.reward):
-        doubts[_lasting(one, roles)] = one.output  # what a reward bends lasts as the states do
+    lasting = _lasting_term(residuals, rows, roles)
+    # what a reward bends lasts as the states do
+    if lasting is not None and not (
+        bent is not None and lasting.output == bent.output == roles.reward
+    ):
+        doubts[_lasting(lasting, roles)] = lasting.output
     if bent is not None:
         doubts[_too_simple(bent, roles)] = bent.output
-    elif roles.derived and (one := _uneven(residuals, rows, roles)) is not None:
-        doubts[_changing_noise(one, roles)] = one.output
+    elif roles.derived and (uneven := _uneven(residuals, rows, roles)) is not None:
+        doubts[_changing_noise(uneven, roles)] = uneven.output
     return doubts
 
 
@@ -214,7 +222,7 @@ def _residuals(
     residuals = _FitResiduals(
         e=e,
         outputs=design.outputs,
-        V=V[:, : -len(design.outputs)],
+        features=V[:, : -len(design.outputs)],
         phi=[place[column] for column in design.phi_columns if column in place],
         psi=[place[column] for column in design.psi_columns if column in place],
         clusters=(),
@@ -300,7 +308,8 @@ def _uneven(residuals: _FitResiduals, rows: Batch, roles: Roles) -> Omitted | No
             values[:, j] = 0.0
     x = cut(rows.x).T
     all_of_x = list(range(x.shape[1]))
-    spread = replace(residuals, e=values, V=x, phi=all_of_x, psi=all_of_x)  # W's error is small
+    # W's error is small
+    spread = replace(residuals, e=values, features=x, phi=all_of_x, psi=all_of_x)
     return spread.missed(([Term((name,), "spread") for name in roles.instrument], cut(rows.z)))
 
 

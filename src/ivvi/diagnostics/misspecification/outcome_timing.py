@@ -31,11 +31,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ivvi._io.arrays import Floats, Ints
 from ivvi.diagnostics.tails_and_quantiles import f_tail
-from ivvi.features.design import Floats
 from ivvi.logs import Batch, Roles
 
-Ints = NDArray[np.int64]
 LEVEL = 1e-3
 """The p-value, adjusted for the number of pairs of columns, below which there is a warning."""
 MATTERS = 0.01
@@ -156,12 +155,12 @@ def _test(z: Floats, x: Floats, groups: list[Ints], lost: int) -> _Slope | None:
     return _Slope(share, p_value, total / size, variance / size**2)
 
 
-def _from_means(V: Floats, codes: Ints) -> Floats:
-    """Return the columns of V (n, d) less their means in each group, rounding errors as zeros."""
+def _from_means(columns: Floats, codes: Ints) -> Floats:
+    """Return columns (n, d) less their means in each group, rounding errors as zeros."""
     count = np.bincount(codes)
-    means = np.column_stack([np.bincount(codes, weights=column) / count for column in V.T])
-    rest = V - means[codes]
-    nothing = np.linalg.norm(rest, axis=0) <= 1e-6 * np.linalg.norm(V, axis=0)
+    means = np.column_stack([np.bincount(codes, weights=column) / count for column in columns.T])
+    rest = columns - means[codes]
+    nothing = np.linalg.norm(rest, axis=0) <= 1e-6 * np.linalg.norm(columns, axis=0)
     return np.where(nothing, 0.0, rest)
 
 
@@ -190,10 +189,10 @@ def basis_of(columns: Floats) -> Floats:
     return basis
 
 
-def left_by(basis: Floats, V: Floats) -> Floats:
-    """Return what an orthonormal basis leaves of the columns of V, rounding errors as zeros."""
-    rest = V - basis @ (basis.T @ V)
-    nothing = np.linalg.norm(rest, axis=0) <= 1e-6 * np.linalg.norm(V, axis=0)
+def left_by(basis: Floats, columns: Floats) -> Floats:
+    """Return what an orthonormal basis leaves of columns (n, d), rounding errors as zeros."""
+    rest = columns - basis @ (basis.T @ columns)
+    nothing = np.linalg.norm(rest, axis=0) <= 1e-6 * np.linalg.norm(columns, axis=0)
     return np.where(nothing, 0.0, rest)
 
 

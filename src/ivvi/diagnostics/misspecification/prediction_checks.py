@@ -27,9 +27,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.result import Compact
 from ivvi.estimators import Estimate, Exact, Method
-from ivvi.features.design import Design, Floats
+from ivvi.features.design import Design
 from ivvi.features.feature_map import linear
 from ivvi.logs import Batch, Roles
 from ivvi.moments import Moments
@@ -200,11 +201,14 @@ def without(moments: Moments, part: Moments) -> Moments:
     share = weight * part.weight / moments.weight
     scatter = moments.scatter - part.scatter - share * np.outer(shift, shift)
     np.fill_diagonal(scatter, np.maximum(np.diag(scatter), 0.0))  # rounding of a constant
-    whole, rest = (
-        np.diag(S) + w * m**2
-        for S, w, m in ((moments.scatter, moments.weight, moments.mean), (scatter, weight, mean))
+    all_squares, training_squares = (
+        np.diag(about_mean) + w * m**2
+        for about_mean, w, m in (
+            (moments.scatter, moments.weight, moments.mean),
+            (scatter, weight, mean),
+        )
     )
-    absent = rest <= NOTHING * whole
+    absent = training_squares <= NOTHING * all_squares
     mean[absent] = scatter[absent] = scatter[:, absent] = 0.0
     return Moments(moments.design, moments.n - part.n, weight, mean, scatter)
 

@@ -8,7 +8,7 @@ from itertools import combinations, zip_longest
 import numpy as np
 from numpy.typing import NDArray
 
-from ivvi.features.design import Floats
+from ivvi._io.arrays import Floats
 from ivvi.logs import Batch, Roles
 
 MOST_TERMS = 120
@@ -66,10 +66,10 @@ def product_terms(rows: Batch, roles: Roles) -> Terms:
     joint = _joint_terms(x, z, rows.a, roles, "joint" if squares else "levels")
     uses = (varies, joint, together, once, twice)
     terms += [one for row in zip_longest(*uses) for one in row if one is not None]
-    Q = np.empty((min(len(terms), MOST_TERMS), len(rows)))
-    for row, (_, one, other) in zip(Q, terms, strict=False):
+    filled = np.empty((min(len(terms), MOST_TERMS), len(rows)))
+    for row, (_, one, other) in zip(filled, terms, strict=False):
         np.multiply(one, other, out=row)
-    return [term for term, _, _ in terms[:MOST_TERMS]], Q
+    return [term for term, _, _ in terms[:MOST_TERMS]], filled
 
 
 def _joint_terms(x: Floats, z: Floats, a: Floats, roles: Roles, means: str) -> list[_Product]:
@@ -92,9 +92,9 @@ def _joint_terms(x: Floats, z: Floats, a: Floats, roles: Roles, means: str) -> l
     return [(Term((acted[i], acted[j]), means), told[i], told[j]) for i, j in pairs]
 
 
-def _coefficients(X: Floats, Y: Floats) -> Floats:
-    """Return the regression of rows Y (q, n) on rows X (p, n), (p, q), by the normal equations."""
-    return np.asarray(np.linalg.lstsq(X @ X.T, X @ Y.T, rcond=ROUNDING)[0])
+def _coefficients(given: Floats, targets: Floats) -> Floats:
+    """Return the regression of rows (q, n) on those given (p, n), (p, q), by normal equations."""
+    return np.asarray(np.linalg.lstsq(given @ given.T, given @ targets.T, rcond=ROUNDING)[0])
 
 
 def _turned(values: Floats) -> tuple[Floats, Floats]:

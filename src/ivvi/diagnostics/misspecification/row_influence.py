@@ -17,17 +17,17 @@ from datetime import date
 
 import numpy as np
 
+from ivvi._io.arrays import Floats, Ints
+from ivvi._io.result import Compact
 from ivvi.diagnostics.misspecification.data_warnings import as_dates
 from ivvi.diagnostics.tails_and_quantiles import chi2_tail
 from ivvi.errors import InputError
 from ivvi.estimators import Estimate
 from ivvi.estimators.covariance.influence import Influence
 from ivvi.estimators.covariance.resolved_standard_errors import Resolved
-from ivvi.features.design import Floats
 from ivvi.logs import Batch, Log
 from ivvi.logs.instruments.assignment_level import FEWEST_GROUPS, ROWS_PER_GROUP
 from ivvi.moments import Moments
-from ivvi.moments.welford import Ints
 
 LOOKED_AT = 8192
 """Rows that are looked at."""
@@ -82,8 +82,8 @@ def _has_outlier(estimate: Estimate, moments: Moments, rows: Batch) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class FirstRows:
+@dataclass(frozen=True, slots=True, repr=False)
+class FirstRows(Compact):
     """The first rows with the number of each row's value, `codes`, of some columns of the table.
 
     `levels` are the values by number.
@@ -213,8 +213,8 @@ def _without_trend(s: Floats, codes: Ints, levels: list[object]) -> Floats:
     rank = np.empty(len(levels))
     rank[np.argsort(np.array(levels))] = np.arange(len(levels))
     x = rank[codes] / max(len(levels) - 1, 1) - 0.5
-    X = np.column_stack([np.ones(len(x)), x, x**2, x**3])
-    return np.asarray(s - X @ np.linalg.lstsq(X, s, rcond=None)[0])
+    trend = np.column_stack([np.ones(len(x)), x, x**2, x**3])
+    return np.asarray(s - trend @ np.linalg.lstsq(trend, s, rcond=None)[0])
 
 
 def _by_group(s: Floats, codes: Ints, own: Ints) -> tuple[float, float]:

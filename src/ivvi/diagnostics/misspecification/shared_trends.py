@@ -20,6 +20,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ivvi._io.arrays import Floats, Ints
+from ivvi._io.result import Compact
 from ivvi.diagnostics.misspecification.outcome_timing import (
     FEWEST_CLUSTERS,
     basis_of,
@@ -30,11 +32,9 @@ from ivvi.diagnostics.misspecification.outcome_timing import (
 from ivvi.diagnostics.misspecification.row_influence import FirstRows
 from ivvi.diagnostics.tails_and_quantiles import f_tail
 from ivvi.estimators import Estimate
-from ivvi.features.design import Floats
 from ivvi.logs import Batch
 from ivvi.logs.instruments.assignment_level import ROWS_PER_GROUP
 from ivvi.moments import Moments
-from ivvi.moments.welford import Ints
 
 MOST_ROWS = 8192
 """Rows that are looked at."""
@@ -51,7 +51,7 @@ MOST_COLUMNS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ChangedEffect:
     """An effect of `feature` on `output`, `without` and `given` the effects of a column."""
 
     feature: str
@@ -68,35 +68,35 @@ class Change:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Stage:
-    """Rows less their means and what X explains of them; `L` (p, n) maps y to the effects."""
+@dataclass(frozen=True, slots=True, repr=False)
+class _Stage(Compact):
+    """Rows less their means and what states explain; `L` (p, n) maps y to the effects."""
 
-    A: Floats
+    a: Floats
     y: Floats
     L: Floats
 
     @classmethod
     def of(cls, parts: Sequence[Floats], codes: Ints, weight: Floats | None) -> _Stage | None:
-        """Take means by group and X from a, z and y; None where z says too little about a."""
-        X, A, Z, y = (_from_means(part, codes, weight) for part in parts)
-        if X.shape[1]:
-            basis = basis_of(X)
-            A, Z, y = (left_by(basis, part) for part in (A, Z, y))
-        if not (Z.any(axis=0).any() and A.any(axis=0).all()):
+        """Take means by group and x from a, z and y; None where z says too little about a."""
+        x, a, z, y = (_from_means(part, codes, weight) for part in parts)
+        if x.shape[1]:
+            basis = basis_of(x)
+            a, z, y = (left_by(basis, part) for part in (a, z, y))
+        if not (z.any(axis=0).any() and a.any(axis=0).all()):
             return None
-        basis = basis_of(Z[:, Z.any(axis=0)])
-        fitted = basis @ (basis.T @ A)
-        explained, rest = fitted.T @ fitted, A.T @ A - fitted.T @ fitted
-        scale = np.sqrt(np.diag(A.T @ A))
+        basis = basis_of(z[:, z.any(axis=0)])
+        fitted = basis @ (basis.T @ a)
+        explained, rest = fitted.T @ fitted, a.T @ a - fitted.T @ fitted
+        scale = np.sqrt(np.diag(a.T @ a))
         inner = explained / np.outer(scale, scale)
-        if basis.shape[1] < A.shape[1] or np.linalg.eigvalsh(inner)[0] <= 1e-9:
+        if basis.shape[1] < a.shape[1] or np.linalg.eigvalsh(inner)[0] <= 1e-9:
             return None
-        freedom = len(A) - codes.max() - 1 - X.shape[1] - basis.shape[1]
+        freedom = len(a) - codes.max() - 1 - x.shape[1] - basis.shape[1]
         ratio = np.linalg.eigvals(np.linalg.solve(explained, rest)).real.max()
         if freedom < STRONG * basis.shape[1] * ratio:
             return None
-        return cls(A, y, np.asarray(np.linalg.inv(explained) @ fitted.T, dtype=np.float64))
+        return cls(a, y, np.asarray(np.linalg.inv(explained) @ fitted.T, dtype=np.float64))
 
 
 def changed_effect(
@@ -108,7 +108,7 @@ def changed_effect(
     *,
     times: Floats | None = None,
     tests: int = 1,
-) -> Change | None:
+) -> ChangedEffect | None:
     """Return the effect that changes most surely with effects of the `codes` of rows, if one does.
 
     With `times` (n,), a cubic of these takes the place of effects. Rows of one of the `groups`
@@ -131,20 +131,20 @@ def changed_effect(
         return None
     w = given.L @ given.y
     change = without.L @ without.y - w
-    rest, rest_given = without.y - without.A @ w, given.y - given.A @ w
-    worst: Change | None = None
+    rest, rest_given = without.y - without.a @ w, given.y - given.a @ w
+    worst: ChangedEffect | None = None
     for j, i in np.argwhere(np.abs(change) >= MATTERS * np.maximum(abs(w), abs(w + change))):
         s = without.L[j] * rest[:, i] - given.L[j] * rest_given[:, i]
         p_value = _p_value(s, groups) * w.size * tests
         if p_value < (LEVEL if worst is None else worst.p_value):
             names = design.phi_names[free[j]], design.outputs[noisy[i]]
-            worst = Change(*names, float((w + change)[j, i]), float(w[j, i]), p_value)
+            worst = ChangedEffect(*names, float((w + change)[j, i]), float(w[j, i]), p_value)
     return worst
 
 
 def changed_by_step(
     estimate: Estimate, moments: Moments, head: Batch, times: Floats
-) -> Change | None:
+) -> ChangedEffect | None:
     """Return the effect that changes with effects of the step, if episodes share steps."""
     rows = head.first(MOST_ROWS)
     if rows.episode is None or len(rows) < FEWEST_STEPS * ROWS_PER_STEP:
@@ -163,7 +163,7 @@ def changed_by_column(
     first: FirstRows,
     columns: Sequence[str],
     own: Sequence[str],
-) -> tuple[str, Change] | None:
+) -> tuple[str, ChangedEffect] | None:
     """Return the column of text or dates with whose effects an effect changes, and the change.
 
     Its values must hold several rows each or, dates, come in order. Few values are what they are;
@@ -206,12 +206,12 @@ def _parts(moments: Moments, rows: Batch, noisy: list[int]) -> list[Floats]:
     return [V[:, [place[c] for c in kind if c in place]] for kind in kinds]
 
 
-def _from_means(V: Floats, codes: Ints, weight: Floats | None) -> Floats:
-    """Return the columns of V (n, d) less their means in each group, times the root of weights."""
-    mass = np.ones(len(V)) if weight is None else weight / weight.mean()
+def _from_means(columns: Floats, codes: Ints, weight: Floats | None) -> Floats:
+    """Return columns (n, d) less their means in each group, times the root of weights."""
+    mass = np.ones(len(columns)) if weight is None else weight / weight.mean()
     count = np.bincount(codes, weights=mass)
-    rest = np.empty_like(V)
-    for at, column in enumerate(V.T):
+    rest = np.empty_like(columns)
+    for at, column in enumerate(columns.T):
         mean = column.mean()
         means = np.bincount(codes, weights=mass * (column - mean)) / count
         left = column - mean - means[codes]

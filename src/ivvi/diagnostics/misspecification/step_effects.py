@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi.diagnostics.tails_and_quantiles import f_tail
 from ivvi.estimators.covariance.step_dependence import correlations
 from ivvi.estimators.two_stage_least_squares import Exact
-from ivvi.features.design import Floats
 from ivvi.logs import Roles
 from ivvi.moments import GroupSums, Moments
 

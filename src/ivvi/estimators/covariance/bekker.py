@@ -15,9 +15,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi.estimators.covariance.weight_covariance import MOST_JOINT, Covariance
 from ivvi.estimators.estimate import RANK_TOLERANCE, Estimate, Rows
-from ivvi.features.design import Floats
 from ivvi.moments import Moments
 
 

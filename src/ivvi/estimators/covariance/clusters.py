@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats, Ints
 from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.estimators.covariance.step_dependence import correlations
 from ivvi.estimators.estimate import Estimate
 from ivvi.estimators.whitening import Whitened, whiten
-from ivvi.features.design import Floats
 from ivvi.logs import Batch, Roles
 from ivvi.moments import EpisodeMoments, GroupSums, Moments
-from ivvi.moments.welford import Ints
 
 HALF = 32
 """Bits of a key of a pair that hold the second number."""

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi.estimators.covariance.clusters import cluster_products, cluster_seconds
 from ivvi.estimators.covariance.weight_covariance import sandwich
 from ivvi.estimators.estimate import Estimate
 from ivvi.estimators.whitening import whiten
-from ivvi.features.design import Floats
 from ivvi.moments import EpisodeMoments, Moments
 
 LEVERAGE = 1e-8

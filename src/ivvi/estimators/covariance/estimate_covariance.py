@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ivvi._io.arrays import Floats
 from ivvi.errors import DataError
 from ivvi.estimators.covariance.clusters import effective_clusters
 from ivvi.estimators.covariance.cr2 import bell_mccaffrey
@@ -21,7 +22,6 @@ from ivvi.estimators.covariance.scores import Scored, worth_joining
 from ivvi.estimators.covariance.weight_covariance import Covariance, homoskedastic, sandwich
 from ivvi.estimators.estimate import Estimate, exactly_fitted
 from ivvi.estimators.whitening import whiten
-from ivvi.features.design import Floats
 from ivvi.logs import Batch
 from ivvi.moments import EpisodeMoments, GroupSums, Moments
 

@@ -18,14 +18,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ivvi._io.arrays import Floats, Ints
 from ivvi._io.result import Compact
 from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.estimators.estimate import Estimate
 from ivvi.estimators.whitening import whiten
-from ivvi.features.design import Floats
 from ivvi.logs import Batch
 from ivvi.moments import Moments
-from ivvi.moments.welford import Ints
 
 FEWEST_ROWS = 30
 """Rows that follow each other by which a bandwidth is chosen."""

@@ -25,9 +25,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ivvi._io.arrays import Floats, Ints
 from ivvi._io.result import Compact
-from ivvi.features.design import Floats
-from ivvi.moments.welford import Ints, run_products, run_starts
+from ivvi.moments.welford import run_products, run_starts
 
 Renumber = Callable[[Ints], Ints]
 """Turns the codes of a stretch of the log into those of the whole."""

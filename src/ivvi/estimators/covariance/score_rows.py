@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats, Ints
 from ivvi._io.result import Compact
 from ivvi.estimators.covariance.clusters import Codes, combined_ways
 from ivvi.estimators.covariance.meat import (
@@ -24,10 +25,9 @@ from ivvi.estimators.covariance.meat import (
 )
 from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.estimators.whitening import Whitened
-from ivvi.features.design import Design, Floats
+from ivvi.features.design import Design
 from ivvi.logs import Batch, Log, Roles
 from ivvi.moments import Moments, few_threads
-from ivvi.moments.welford import Ints
 
 CACHE_BYTES, LARGEST_CHUNK = 1 << 19, 1 << 21
 """Sizes of the scores that are formed at once: with their products these fill the processor's

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.result import Compact
 from ivvi.estimators.covariance.clusters import cluster_products
 from ivvi.estimators.covariance.meat import ClusterMeat, Piece
 from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.estimators.covariance.score_rows import Score, sum_rows, sum_rows_on
 from ivvi.estimators.covariance.weight_covariance import MOST_JOINT
-from ivvi.features.design import Floats
 from ivvi.logs import Log
 from ivvi.moments import EpisodeMoments, Moments
 
@@ -123,20 +123,22 @@ def combined(
     """
     parts = [f * piece.groups[group] for f, piece in zip(factors, pieces, strict=True)]
     if guarded and len(parts) == PIECES_OF_TWO_WAYS:
-        one, two, both = parts
-        return _where_it_adds(one, two, both, inflation)
+        by_first, by_second, by_pair = parts
+        return _where_it_adds(by_first, by_second, by_pair, inflation)
     signed = [piece.sign * part for piece, part in zip(pieces, parts, strict=True)]
     signed[1:] = [inflation * part for part in signed[1:]]
     total: Floats = np.sum(signed, axis=0)
     return total
 
 
-def _where_it_adds(one: Floats, two: Floats, both: Floats, inflation: float) -> Floats:
+def _where_it_adds(
+    by_first: Floats, by_second: Floats, by_pair: Floats, inflation: float
+) -> Floats:
     """Return V_both + (V_one - V_both)+ + inflation (V_two - V_both)+."""
-    scale = np.sqrt(np.diag(both))
+    scale = np.sqrt(np.diag(by_pair))
     unit = np.outer(*(2 * [np.where(scale > 0, scale, 1.0)]))
-    added = [_positive((variance - both) / unit) * unit for variance in (one, two)]
-    return both + added[0] + inflation * added[1]
+    added = [_positive((variance - by_pair) / unit) * unit for variance in (by_first, by_second)]
+    return by_pair + added[0] + inflation * added[1]
 
 
 def _positive(matrix: Floats) -> Floats:

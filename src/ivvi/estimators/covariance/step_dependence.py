@@ -25,9 +25,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtri
 
+from ivvi._io.arrays import Floats
 from ivvi.estimators.two_stage_least_squares import Exact
 from ivvi.estimators.whitening import whiten
-from ivvi.features.design import Floats
 from ivvi.logs import Log
 from ivvi.logs.schema import columns_once
 from ivvi.moments import GroupSums, Moments

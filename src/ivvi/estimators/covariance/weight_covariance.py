@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi.errors import InputError
-from ivvi.features.design import Floats
 
 MOST_JOINT = 1500
 """With at most this many coefficients the covariance between outputs is also kept."""

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ivvi.estimators.estimate import Floats
+from ivvi._io.arrays import Floats
 from ivvi.estimators.sgda.schedules import Schedule
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.checkpoint import Checkpoint
 from ivvi._io.files import Saved, nest, unnest
 from ivvi.estimators.sgda import numpy_kernel
@@ -22,7 +23,7 @@ from ivvi.estimators.sgda.sampler import (
     evaluate,
     take_rows,
 )
-from ivvi.features.design import Design, Floats
+from ivvi.features.design import Design
 from ivvi.logs import Batch
 
 CHUNK = 1 << 14

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.result import Compact
 from ivvi.estimators.sgda.schedules import Schedule
-from ivvi.features.design import Floats
 
 BatchMoments = tuple[Floats, Floats, Floats]
 """A (d_psi, d_phi), B (d_psi, d_psi) and C (d_y, d_psi) of a mini-batch."""

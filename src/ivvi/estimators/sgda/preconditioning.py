@@ -12,11 +12,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.result import Compact
 from ivvi.errors import InputError
 from ivvi.estimators.sgda.sampler import Chunk
 from ivvi.estimators.sgda.schedules import Decay, Schedule
-from ivvi.features.design import Design, Floats
+from ivvi.features.design import Design
 from ivvi.logs import Batch
 
 MOST_STEP, SAFETY, POWER, DELAY = 0.5, 0.2, 0.35, 50.0
@@ -26,7 +27,7 @@ MOST_STEP, SAFETY, POWER, DELAY = 0.5, 0.2, 0.35, 50.0
 class Coordinates(Protocol):
     """A linear change of features."""
 
-    def of(self, V: Floats) -> Floats:
+    def of(self, rows: Floats) -> Floats:
         """Transform rows of features, (n, d)."""
         ...
 
@@ -43,9 +44,9 @@ class Coordinates(Protocol):
 class Raw:
     """The features as they are."""
 
-    def of(self, V: Floats) -> Floats:
-        """Return V."""
-        return V
+    def of(self, rows: Floats) -> Floats:
+        """Return the rows as they are."""
+        return rows
 
     def weights(self, W: Floats) -> Floats:
         """Return W."""
@@ -62,9 +63,9 @@ class Transformed(Compact):
 
     T: Floats
 
-    def of(self, V: Floats) -> Floats:
-        """Return V T^T."""
-        return V @ self.T.T
+    def of(self, rows: Floats) -> Floats:
+        """Return the rows times T^T."""
+        return rows @ self.T.T
 
     def weights(self, W: Floats) -> Floats:
         """Return W T."""
@@ -84,21 +85,21 @@ class Scaled(Compact):
     constant: int | None
 
     @classmethod
-    def of_rows(cls, V: Floats, constant: int | None) -> Scaled:
+    def of_rows(cls, rows: Floats, constant: int | None) -> Scaled:
         """Take centre and scale from rows, (n, d)."""
-        centre = V.mean(axis=0) if constant is not None else np.zeros(V.shape[1])
-        scale = np.sqrt(np.mean((V - centre) ** 2, axis=0))
+        centre = rows.mean(axis=0) if constant is not None else np.zeros(rows.shape[1])
+        scale = np.sqrt(np.mean((rows - centre) ** 2, axis=0))
         if constant is not None:
             centre[constant] = 0.0
             scale[constant] = 1.0
         scale[scale == 0] = 1.0
         return cls(centre, scale, constant)
 
-    def of(self, V: Floats) -> Floats:
+    def of(self, rows: Floats) -> Floats:
         """Centre and scale rows."""
         if self.constant is None:
-            return V / self.scale
-        return (V - V[:, [self.constant]] * self.centre) / self.scale
+            return rows / self.scale
+        return (rows - rows[:, [self.constant]] * self.centre) / self.scale
 
     def weights(self, W: Floats) -> Floats:
         """Undo the scales, and let the constant carry the centres."""
@@ -121,7 +122,7 @@ def decouple(Phi: Floats, Psi: Floats) -> tuple[Transformed, Transformed]:
     With B = L L^T and L^-1 A = P S Q^T: psi~ = P^T L^-1 psi and phi~ = S^-1 Q^T phi.
     """
     n = len(Phi)
-    unit_phi, unit_psi = (np.sqrt(np.mean(V**2, axis=0)) for V in (Phi, Psi))
+    unit_phi, unit_psi = (np.sqrt(np.mean(rows**2, axis=0)) for rows in (Phi, Psi))
     unit_phi[unit_phi == 0], unit_psi[unit_psi == 0] = 1.0, 1.0
     values, vectors = np.linalg.eigh((Psi / unit_psi).T @ (Psi / unit_psi) / n)
     keep = values > 1e-10 * values[-1]
@@ -134,12 +135,12 @@ def decouple(Phi: Floats, Psi: Floats) -> tuple[Transformed, Transformed]:
     return Transformed(to_phi / unit_phi), Transformed(left.T @ white)
 
 
-def largest_eigenvalue(V: Floats, steps: int = 30) -> float:
-    """Return that of V^T V / n, by power iteration: O(n d), no d x d matrix."""
-    v = np.ones(V.shape[1]) / np.sqrt(V.shape[1])
+def largest_eigenvalue(rows: Floats, steps: int = 30) -> float:
+    """Return that of the second moments of rows, by power iteration: O(n d), no d x d matrix."""
+    v = np.ones(rows.shape[1]) / np.sqrt(rows.shape[1])
     value = 0.0
     for _ in range(steps):
-        v = V.T @ (V @ v) / len(V)
+        v = rows.T @ (rows @ v) / len(rows)
         value = float(np.linalg.norm(v))
         if value == 0:
             break
@@ -162,8 +163,8 @@ class Setup(Compact):
     average: str
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+@dataclass(frozen=True, slots=True, repr=False)
+class Start(Compact):
     """W_0 and K_0 as they were asked for: a number, an array, or None."""
 
     W: Any = None

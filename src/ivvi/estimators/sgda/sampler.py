@@ -15,9 +15,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.files import Saved
 from ivvi.errors import DataError
-from ivvi.features.design import Design, Floats
+from ivvi.features.design import Design
 from ivvi.logs import Batch, Counts, Log, Position, concatenate
 
 Chunk = tuple[Floats, Floats, Floats]
@@ -72,12 +73,12 @@ class RowSource(Protocol):
 class Shuffled:
     """All rows in memory; each pass in a new order, or as many draws with replacement.
 
-    With `whole` episodes, these are shuffled and stay together.
+    With episodes whole (`by_episode`), these are shuffled and stay together.
     """
 
-    def __init__(self, log: Log, *, draws: bool = False, whole: bool = False) -> None:
-        rows = _used(log.to_batch(episodes=whole))
-        self._rows, self._draws, self._whole = rows, draws, whole
+    def __init__(self, log: Log, *, draws: bool = False, by_episode: bool = False) -> None:
+        rows = _used(log.to_batch(episodes=by_episode))
+        self._rows, self._draws, self._by_episode = rows, draws, by_episode
         self.n = len(rows)
 
     @property
@@ -90,7 +91,7 @@ class Shuffled:
     ) -> Iterator[tuple[Batch, SweepPosition]]:
         """Continue a pass."""
         rng = np.random.default_rng([seed, start.sweep])
-        if self._whole:
+        if self._by_episode:
             order, number = self._episode_order(rng)
             edges = _chunk_edges(number, size)
         else:
@@ -117,12 +118,14 @@ class Shuffled:
 class Streamed:
     """Rows read from the log in its own order, shuffled within each chunk; memory is bounded.
 
-    With `whole` episodes, a chunk ends with an episode, and these are shuffled. Rows `as_logged`
+    With `by_episode`, a chunk ends with an episode, and these are shuffled. Rows `as_logged`
     are not shuffled at all.
     """
 
-    def __init__(self, log: Log, n: int, *, whole: bool = False, as_logged: bool = False) -> None:
-        self.n, self._log, self._whole, self._as_logged = n, log, whole, as_logged
+    def __init__(
+        self, log: Log, n: int, *, by_episode: bool = False, as_logged: bool = False
+    ) -> None:
+        self.n, self._log, self._by_episode, self._as_logged = n, log, by_episode, as_logged
 
     @property
     def episodes(self) -> int:
@@ -138,7 +141,7 @@ class Streamed:
         self, size: int, seed: int, start: SweepPosition
     ) -> Iterator[tuple[Batch, SweepPosition]]:
         """Continue a pass over the log."""
-        walk = self._log.batches(episodes=self._whole, start=start.position)
+        walk = self._log.batches(episodes=self._by_episode, start=start.position)
         waiting: list[tuple[Position | None, Batch]] = []
         before, used, number = start.position, start.used, start.chunk
         for batch in walk:
@@ -160,7 +163,7 @@ class Streamed:
     def _cut(self, waiting: list[tuple[Position | None, Batch]], used: int, size: int) -> int:
         """Return the rows of the next chunk, 0 when more must be read."""
         have = _have(waiting, used)
-        if have < size or not self._whole:
+        if have < size or not self._by_episode:
             return size if have >= size else 0
         numbers = np.concatenate([_episodes(batch) for _, batch in waiting])[used:]
         if (np.diff(numbers) < 0).any():
@@ -174,7 +177,7 @@ class Streamed:
         if self._as_logged:
             return chunk
         rng = np.random.default_rng([seed, place.sweep, place.chunk])
-        if not self._whole:
+        if not self._by_episode:
             return take_rows(chunk, rng.permutation(len(chunk)))
         starts = episode_edges(chunk)
         parts = [np.arange(i, j) for i, j in itertools.pairwise(starts)]

@@ -8,11 +8,10 @@ is the one of its Theorem 4.1.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
+from ivvi._io.arrays import Array
 from ivvi.errors import InputError, nearest
-
-Array = Any
 
 
 class Schedule(Protocol):

@@ -28,10 +28,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.checkpoint import Checkpoint
 from ivvi.errors import DataError, InputError
 from ivvi.estimators.convergence import Conditions, Trace, judge, judge_conditions, log_points
-from ivvi.estimators.estimate import Estimate, Floats, distance_in_se, with_weights
+from ivvi.estimators.estimate import Estimate, distance_in_se, with_weights
 from ivvi.estimators.sgda.loop import CHUNK, Descent, chosen_weights, piece_rows, pieces
 from ivvi.estimators.sgda.numpy_kernel import DualLoop, NumpyState
 from ivvi.estimators.sgda.preconditioning import (
@@ -274,13 +275,13 @@ class SGDA:
 
     def _rows(self, log: Log, n: int) -> RowSource:
         """Choose the order of the rows."""
-        whole = self.batch == "episode"
+        by_episode = self.batch == "episode"
         if self.order == "logged" or (self.order == "auto" and self.paper_run):
-            return Streamed(log, n, whole=whole, as_logged=True)
+            return Streamed(log, n, by_episode=by_episode, as_logged=True)
         in_memory = self.order in ("shuffled", "iid")
         if in_memory or (self.order == "auto" and log.table.in_memory):
-            return Shuffled(log, draws=self.order == "iid", whole=whole)
-        return Streamed(log, n, whole=whole)
+            return Shuffled(log, draws=self.order == "iid", by_episode=by_episode)
+        return Streamed(log, n, by_episode=by_episode)
 
     def _descent(
         self,

@@ -20,13 +20,14 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.plotting import check_figure, finished, new_figure
 from ivvi._io.result import Records, TableResult
 from ivvi.diagnostics.tails_and_quantiles import check_level
 from ivvi.errors import InputError, nearest
 from ivvi.estimators.covariance.score_rows import Score
 from ivvi.estimators.covariance.scores import episode_scores
-from ivvi.estimators.estimate import Estimate, Floats, Method
+from ivvi.estimators.estimate import Estimate, Method
 from ivvi.estimators.penalised import Penalised
 from ivvi.estimators.registry import method_for_moments, needs_rows
 from ivvi.estimators.whitening import whiten
@@ -154,11 +155,11 @@ def curve(  # noqa: PLR0913
     x = np.linspace(low, high, points)
     fixed = dict(at or {})
     fixed |= {n: _spread(fit, n)[1] for n in names if n != variable and n not in fixed}
-    M = _features(fit, variable, x, fixed)
+    phi = _features(fit, variable, x, fixed)
     if against is not None:
-        M = M - _features(fit, variable, np.array([against]), fixed)
-    paths = M @ deviations(fit, row).T
-    value = M @ estimate.W[row]
+        phi = phi - _features(fit, variable, np.array([against]), fixed)
+    paths = phi @ deviations(fit, row).T
+    value = phi @ estimate.W[row]
     se = np.sqrt(np.sum(paths**2, axis=1))
     critical = _critical(paths, se, level, draws, seed)
     band = critical * se
@@ -190,14 +191,14 @@ def jackknife(method: Method, moments: Moments, output: int) -> Floats:
     if isinstance(method, Penalised) and isinstance(method.penalty, str):
         chosen = float(method.cross_validate(moments).chosen[output])
         method = Penalised(method.kind, chosen, adaptive=method.adaptive)
-    whole = moments.without_episodes()
-    W = method.solve(whole).W[output]
+    all_moments = moments.without_episodes()
+    W = method.solve(all_moments).W[output]
     member = np.arange(len(episodes)) % min(len(episodes), MOST_GROUPS)
     groups = int(member.max()) + 1
     moved = np.empty((groups, len(W)))
     for g in range(groups):
         moved[g] = (
-            W - method.solve(_without(whole, episodes, np.flatnonzero(member == g))).W[output]
+            W - method.solve(_without(all_moments, episodes, np.flatnonzero(member == g))).W[output]
         )
     moved *= np.sqrt((groups - 1) / groups)
     return moved
@@ -268,9 +269,9 @@ def _spread(fit: Fit, name: str) -> tuple[float, float, float]:
     raise InputError(f"the range of {name!r} is unknown with these features; give span= and at=")
 
 
-def _without(whole: Moments, episodes: EpisodeMoments, gone: np.ndarray) -> Moments:
+def _without(all_moments: Moments, episodes: EpisodeMoments, gone: np.ndarray) -> Moments:
     """Return the moments of all episodes but some."""
-    weight, mean, scatter = whole.weight, whole.mean, whole.scatter
+    weight, mean, scatter = all_moments.weight, all_moments.mean, all_moments.scatter
     for e in gone:
         rest = weight - episodes.weight[e]
         offset = episodes.mean[e] - mean
@@ -278,5 +279,5 @@ def _without(whole: Moments, episodes: EpisodeMoments, gone: np.ndarray) -> Mome
         scatter = scatter - episodes.weight[e] * weight / rest * np.outer(offset, offset)
         mean = mean - episodes.weight[e] / rest * offset
         weight = rest
-    n = max(1, round(whole.n * weight / whole.weight))
-    return Moments(whole.design, n, weight, mean, scatter)
+    n = max(1, round(all_moments.n * weight / all_moments.weight))
+    return Moments(all_moments.design, n, weight, mean, scatter)

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.plotting import check_figure, new_figure, save_figure
 from ivvi._io.result import Records, TableResult
 from ivvi.diagnostics.tails_and_quantiles import check_level, two_sided
 from ivvi.errors import LARGEST, InputError, nearest
 from ivvi.estimators import Estimate
-from ivvi.features.design import Floats
 from ivvi.fitting.inference_tables import student_widths
 from ivvi.logs import Roles, Sample
 
@@ -200,16 +200,18 @@ def effect(  # noqa: PLR0913
         raise InputError("this model holds no rows of its log, or no covariance; fit it from a log")
     contrast = Contrast.of(loaded.roles, loaded.sample, action, over, between)
     row = loaded.estimate.design.output(output or contrast.usual_output(loaded.roles))
-    x, M = contrast.along(loaded.estimate, _in_numbers(at or {}, loaded.roles), span, points)
-    bands = _bands(loaded.estimate, row, M, level, seed)
-    value, se = M @ loaded.estimate.W[row], bands[0]
+    x, combinations = contrast.along(
+        loaded.estimate, _in_numbers(at or {}, loaded.roles), span, points
+    )
+    bands = _bands(loaded.estimate, row, combinations, level, seed)
+    value, se = combinations @ loaded.estimate.W[row], bands[0]
     return Effect(
         *(contrast.action, contrast.over, loaded.roles.outputs[row], x, value, se),
         *(value - bands[1] * se, value + bands[1] * se),
         *(value - bands[2] * se, value + bands[2] * se),
         level,
         groups_of_states(loaded.estimate, row, contrast, level, seed),
-        _caveat(loaded, contrast, flat=bool(np.ptp(M, axis=0).max(initial=0.0) == 0)),
+        _caveat(loaded, contrast, flat=bool(np.ptp(combinations, axis=0).max(initial=0.0) == 0)),
     )
 
 
@@ -364,9 +366,9 @@ def groups_of_states(
 ) -> tuple[Group, ...]:
     """Return the share of the log's states with a positive effect: of all, and of thirds."""
     sample = contrast.sample
-    M = contrast.combinations(estimate, sample.x, sample.a)
-    se, _, critical = _bands(estimate, row, M, level, seed)
-    value = M @ estimate.W[row]
+    combinations = contrast.combinations(estimate, sample.x, sample.a)
+    se, _, critical = _bands(estimate, row, combinations, level, seed)
+    value = combinations @ estimate.W[row]
     masks = [("all states", np.ones(len(value), dtype=bool))]
     if contrast.over in contrast.roles.state:
         own = sample.x[:, contrast.roles.state.index(contrast.over)]
@@ -384,7 +386,7 @@ def groups_of_states(
     for name, inside in masks:
         if not inside.any():  # of many equal values, a third may hold none
             continue
-        mean = M[inside].mean(axis=0)
+        mean = combinations[inside].mean(axis=0)
         groups.append(
             Group(
                 name,
@@ -398,25 +400,25 @@ def groups_of_states(
     return tuple(groups)
 
 
-def _freedom(estimate: Estimate, row: int, M: Floats) -> float | None:
-    """Return the degrees of freedom of M w: the fewest that a weight in it has; None if normal."""
-    own, used = estimate.W_cov.freedom, M.any(axis=0)
+def _freedom(estimate: Estimate, row: int, combinations: Floats) -> float | None:
+    """Return the degrees of freedom: the fewest that a weight used has; None if normal."""
+    own, used = estimate.W_cov.freedom, combinations.any(axis=0)
     return estimate.freedom if own is None or not used.any() else float(own[row, used].min())
 
 
 def _bands(
-    estimate: Estimate, row: int, M: Floats, level: float, seed: int
+    estimate: Estimate, row: int, combinations: Floats, level: float, seed: int
 ) -> tuple[Floats, float, float]:
-    """Return standard errors (n,) of M w, and half-widths in them: for a point, and for all."""
+    """Return standard errors (n,), and half-widths in them: for a point, and for all."""
     block = estimate.W_cov.blocks[row]
     if not block.size or not np.isfinite(block).all():
         raise InputError(
             "this fit has no standard errors, so an effect has no bands; use the method exact"
         )
     values, vectors = np.linalg.eigh(block)
-    paths = M @ (vectors * np.sqrt(np.maximum(values, 0.0)))
+    paths = combinations @ (vectors * np.sqrt(np.maximum(values, 0.0)))
     se = np.sqrt(np.sum(paths**2, axis=1))
-    freedom = _freedom(estimate, row, M)
+    freedom = _freedom(estimate, row, combinations)
     each = two_sided(None, level)
     if freedom is not None:
         each = float(student_widths(np.array([freedom]), level)[0])

@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from ivvi._io.arrays import Floats, Ints
 from ivvi.diagnostics.tails_and_quantiles import chi2_quantile
 from ivvi.errors import DataError, IdentificationError
 from ivvi.estimators import Estimate, Exact
@@ -22,7 +23,7 @@ from ivvi.estimators.covariance.score_rows import meats_of, signed_pieces
 from ivvi.estimators.covariance.scores import Scored, combined, small_sample
 from ivvi.estimators.covariance.weight_covariance import MOST_JOINT
 from ivvi.estimators.whitening import whiten
-from ivvi.features.design import Design, Floats
+from ivvi.features.design import Design
 from ivvi.features.feature_map import linear
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.impulse_response.model_implied import ImpliedResponse, whole_rows, why_not_closed
@@ -30,7 +31,6 @@ from ivvi.fitting.impulse_response.result import RobustSet
 from ivvi.logs import Batch, Log, Roles
 from ivvi.logs.batch import Window, windows
 from ivvi.moments import Moments, few_threads
-from ivvi.moments.welford import Ints
 from ivvi.weak_iv.confidence_sets import LINE
 from ivvi.weak_iv.effect_scores import EffectScores, effect_score
 from ivvi.weak_iv.partialled_effect import PartialledEffect
@@ -114,36 +114,36 @@ class Projection:
         return at, Batch(batch.x[at], a, z, y, weight)
 
 
-def first_pass(asked: ResponseSpec, projections: list[Projection]) -> tuple[list[Moments], float]:
+def first_pass(spec: ResponseSpec, projections: list[Projection]) -> tuple[list[Moments], float]:
     """Return the moments of each horizon, and how much of an instrument its last value explains.
 
     Where fewer horizons will do, those that twice as many rows reach as there are coefficients.
     """
-    sums = [Moments.empty(one.design) for one in projections]
-    longest, roles = 0, asked.fit.roles
+    sums = [Moments.empty(projection.design) for projection in projections]
+    longest, roles = 0, spec.fit.roles
     repeated = replace(roles, action=roles.instrument, next_state=roles.instrument, reward=None)
     lag = Design.build(linear(), linear(), replace(repeated, terminal=()))
     memory = Moments.empty(lag)
     with few_threads(projections[-1].design.width):
-        passed = asked.log.batches(episodes=True)
-        for window in windows(passed, asked.horizon):
-            for h, one in enumerate(projections):
-                at, batch = one.rows(window)
+        passed = spec.log.batches(episodes=True)
+        for window in windows(passed, spec.horizon):
+            for h, projection in enumerate(projections):
+                at, batch = projection.rows(window)
                 if len(at):
-                    sums[h] = sums[h] + Moments.of_batch(one.design, batch)
+                    sums[h] = sums[h] + Moments.of_batch(projection.design, batch)
                     longest = max(longest, h + 1)
             at, batch = window.followed(1), window.batch
             if len(at):
                 z = batch.z[at]
                 pair = Batch(batch.x[at], z, z, batch.z[at + 1])
                 memory = memory + Moments.of_batch(lag, pair)
-    if asked.as_far_as_rows_reach:
-        enough = [one.n >= 2 * len(one.design.phi_names) for one in sums]
+    if spec.as_far_as_rows_reach:
+        enough = [moments.n >= 2 * len(moments.design.phi_names) for moments in sums]
         sums = sums[: max(1, longest if all(enough[:longest]) else enough.index(False))]
-    elif longest < asked.horizon:
+    elif longest < spec.horizon:
         raise DataError(
-            f"the horizon is {asked.horizon}, and the longest stretch of consecutive steps in "
-            f"{asked.log.label} has {longest} transitions; expected a horizon of at most {longest}"
+            f"the horizon is {spec.horizon}, and the longest stretch of consecutive steps in "
+            f"{spec.log.label} has {longest} transitions; expected a horizon of at most {longest}"
         )
     return sums, _memory(memory, len(roles.state))
 
@@ -153,7 +153,7 @@ def _memory(moments: Moments, d_x: int) -> float:
     if moments.n <= moments.design.width:
         return 0.0
     scatter, y = moments.scatter, list(moments.design.y_columns)
-    x, both = list(range(1, 1 + d_x)), list(range(1, len(moments.design.phi_names)))
+    x, slopes = list(range(1, 1 + d_x)), list(range(1, len(moments.design.phi_names)))
 
     def left(controls: list[int]) -> Floats:
         inverse = np.linalg.pinv(scatter[np.ix_(controls, controls)], hermitian=True)
@@ -161,7 +161,7 @@ def _memory(moments: Moments, d_x: int) -> float:
         rest: Floats = np.diag(scatter[np.ix_(y, y)] - cross @ inverse @ cross.T)
         return rest
 
-    before, after = left(x), left(both)
+    before, after = left(x), left(slopes)
     shares = 1 - after[before > 0] / before[before > 0]
     return float(shares.max(initial=0.0))
 
@@ -177,7 +177,7 @@ class SolvedProjection:
     at: int
 
     @classmethod
-    def of(cls, projection: Projection, moments: Moments, asked: ResponseSpec) -> SolvedProjection:
+    def of(cls, projection: Projection, moments: Moments, spec: ResponseSpec) -> SolvedProjection:
         """Solve a horizon; refuse one that the instruments do not identify."""
         h = projection.ahead
         if moments.n <= len(moments.design.phi_names):
@@ -186,7 +186,7 @@ class SolvedProjection:
                 f"{len(moments.design.phi_names)} coefficients; expected a shorter horizon"
             )
         solved = Exact().solve(moments)
-        at = moments.design.phi_names.index(asked.action)
+        at = moments.design.phi_names.index(spec.action)
         if solved.is_free(np.eye(len(moments.design.phi_names))[[at]]).any():
             raise IdentificationError(
                 f"at horizon {h} the instruments cannot separate this action from later ones: they "
@@ -194,9 +194,7 @@ class SolvedProjection:
                 "actions follow the state instead (later='follow', --later follow)"
             )
         name = moments.design.outputs[0]
-        return cls(
-            projection, moments, solved, PartialledEffect.of(moments, name, asked.action), at
-        )
+        return cls(projection, moments, solved, PartialledEffect.of(moments, name, spec.action), at)
 
     @property
     def coefficient(self) -> float:
@@ -223,38 +221,38 @@ class SolvedProjection:
 
     def products(self, v: Floats, weight: Floats | None) -> tuple[Floats, Floats]:
         """Return the columns and the instruments of a robust set, (t, n) and (k, n)."""
-        one = effect_score(self.effect, self.moments)
-        columns, Z = one.R @ v.T, ((v - one.space.shift) @ one.space.to_white).T
-        return (columns if weight is None else columns * weight), Z
+        score = effect_score(self.effect, self.moments)
+        columns, instruments = score.R @ v.T, ((v - score.space.shift) @ score.space.to_white).T
+        return (columns if weight is None else columns * weight), instruments
 
 
 def second_pass(
-    asked: ResponseSpec,
+    spec: ResponseSpec,
     regressions: list[SolvedProjection],
     implied: ImpliedResponse | None,
     level: float,
 ) -> tuple[Floats, tuple[RobustSet, ...], int | None]:
     """Return the covariance of all responses (2 H, 2 H), robust sets, and the fewest clusters."""
-    H, errors, roles = asked.horizon, asked.errors, asked.log.roles
-    make = partial(meats_of, errors=errors, ordered=asked.log.ordered, roles=roles)
+    H, errors, roles = spec.horizon, spec.errors, spec.log.roles
+    make = partial(meats_of, errors=errors, ordered=spec.log.ordered, roles=roles)
     joint = make([slice(0, 2 * H)])
     sets = [
-        make([slice(0, 2 + one.effect.nuisance)]) if one.width <= MOST_JOINT else None
-        for one in regressions
+        make([slice(0, 2 + regression.effect.nuisance)]) if regression.width <= MOST_JOINT else None
+        for regression in regressions
     ]
     codes = Codes(errors, roles)
     with few_threads(regressions[-1].moments.design.width):
-        for window in windows(asked.log.batches(episodes=True), H):
+        for window in windows(spec.log.batches(episodes=True), H):
             numbers, moved = codes.of(window.rows), np.zeros((2 * H, window.count))
-            for h, one in enumerate(regressions):
-                at, batch = one.projection.rows(window)
+            for h, regression in enumerate(regressions):
+                at, batch = regression.projection.rows(window)
                 if not len(at):
                     continue
-                v = whole_rows(one.moments.design, batch)
-                moved[h, at] = one.influence(v, batch.weight)
+                v = whole_rows(regression.moments.design, batch)
+                moved[h, at] = regression.influence(v, batch.weight)
                 if (meats := sets[h]) is not None:
-                    columns, Z = one.products(v, batch.weight)
-                    _add(meats, columns, Z, [code[at] for code in numbers])
+                    columns, instruments = regression.products(v, batch.weight)
+                    _add(meats, columns, instruments, [code[at] for code in numbers])
             if implied is not None:
                 moved[H:] = implied.influence(window.rows)
             _add(joint, moved, np.ones((1, window.count)), numbers)
@@ -263,9 +261,10 @@ def second_pass(
     for column, count in zip(errors.clusters, counts, strict=False):
         errors.check_count(column, count)
     robust = tuple(
-        _robust_set(one, meats, errors, level) for one, meats in zip(regressions, sets, strict=True)
+        _robust_set(regression, meats, errors, level)
+        for regression, meats in zip(regressions, sets, strict=True)
     )
-    covariance = _covariance(pieces, asked, regressions)
+    covariance = _covariance(pieces, spec, regressions)
     return covariance, robust, min(counts, default=None)
 
 
@@ -275,43 +274,49 @@ def _add(meats: list[Meat], resid: Floats, white: Floats, codes: list[Ints]) -> 
 
 
 def _covariance(
-    pieces: tuple[Piece, ...], asked: ResponseSpec, regressions: list[SolvedProjection]
+    pieces: tuple[Piece, ...], spec: ResponseSpec, regressions: list[SolvedProjection]
 ) -> Floats:
     """Add up the pieces, corrected for small samples as the fit's own standard errors are."""
-    fit, H, errors = asked.fit, asked.horizon, asked.errors
-    n = np.array([one.moments.n for one in regressions] + [fit.moments.n] * H, dtype=np.float64)
-    d = np.array([one.estimate.W.shape[1] for one in regressions] + [fit.W.shape[1]] * H)
+    fit, H, errors = spec.fit, spec.horizon, spec.errors
+    n = np.array(
+        [regression.moments.n for regression in regressions] + [fit.moments.n] * H, dtype=np.float64
+    )
+    d = np.array(
+        [regression.estimate.W.shape[1] for regression in regressions] + [fit.W.shape[1]] * H
+    )
     roots = [
         np.sqrt(small_sample(piece.clusters, n, d if errors.debiased else None)) * np.ones(2 * H)
         for piece in pieces
     ]
     factors = [np.outer(root, root) for root in roots]
     total = combined(pieces, 0, factors, guarded=errors.guarded, inflation=errors.inflation)
-    return _anchored(total, asked) if errors.guarded and len(pieces) > 1 else total
+    return _anchored(total, spec) if errors.guarded and len(pieces) > 1 else total
 
 
-def _anchored(covariance: Floats, asked: ResponseSpec) -> Floats:
+def _anchored(covariance: Floats, spec: ResponseSpec) -> Floats:
     """Give h = 0, the fit's own coefficient both ways, the fit's own variance.
 
     What ways of clustering add is cut at zero in the coordinates of the sums; those of responses
     are others, in which up to a percent of the standard error can be missing.
     """
-    at = asked.fit.estimate.design.phi_names.index(asked.action)
-    own = float(asked.fit.se[asked.output, at])
+    at = spec.fit.estimate.design.phi_names.index(spec.action)
+    own = float(spec.fit.se[spec.output, at])
     unit = np.ones(len(covariance))
     if covariance[0, 0] > 0 and own > 0:
-        unit[[0, asked.horizon]] = own / np.sqrt(covariance[0, 0])
+        unit[[0, spec.horizon]] = own / np.sqrt(covariance[0, 0])
     anchored: Floats = covariance * np.outer(unit, unit)
     return anchored
 
 
 def _robust_set(
-    one: SolvedProjection, meats: list[Meat] | None, errors: Resolved, level: float
+    regression: SolvedProjection, meats: list[Meat] | None, errors: Resolved, level: float
 ) -> RobustSet:
     """Return the Anderson-Rubin set of one horizon; other endogenous features are projected out."""
     if meats is None:
-        return RobustSet(reason=f"not made of {one.width:,} products (at most {MOST_JOINT:,})")
-    effect, moments = one.effect, one.moments
+        return RobustSet(
+            reason=f"not made of {regression.width:,} products (at most {MOST_JOINT:,})"
+        )
+    effect, moments = regression.effect, regression.moments
     t, n = 2 + effect.nuisance, moments.n
     scored = Scored(
         *(signed_pieces(meats), t, effect.k, n, moments.weight, errors.guarded),
@@ -338,9 +343,9 @@ def _robust_set(
 
 def _rank_statistic(effect: PartialledEffect) -> float:
     """Return the rank statistic of the first stages, homoskedastic: its least root times n."""
-    P, M = effect.explained[1:, 1:], effect.unexplained[1:, 1:]
+    explained, unexplained = effect.explained[1:, 1:], effect.unexplained[1:, 1:]
     try:
-        root = np.linalg.inv(np.linalg.cholesky(M))
+        root = np.linalg.inv(np.linalg.cholesky(unexplained))
     except np.linalg.LinAlgError:
         return np.inf
-    return float(effect.freedom * np.linalg.eigvalsh(root @ P @ root.T)[0])
+    return float(effect.freedom * np.linalg.eigvalsh(root @ explained @ root.T)[0])

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.result import Compact
 from ivvi.dynamics.state_update import StateUpdate
 from ivvi.estimators import Estimate
 from ivvi.estimators.whitening import whiten
-from ivvi.features.design import Design, Floats
+from ivvi.features.design import Design
 from ivvi.logs import Batch, Roles
 from ivvi.moments import Moments
 
@@ -116,8 +117,8 @@ class ImpliedResponse(Compact):
         return moved if batch.weight is None else moved * batch.weight
 
 
-@dataclass(frozen=True, slots=True)
-class _System:
+@dataclass(frozen=True, slots=True, repr=False)
+class _System(Compact):
     """The linear dynamics: outputs from [x, a], states from outputs, actions from states."""
 
     M: Floats

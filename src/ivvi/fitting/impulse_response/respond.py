@@ -22,11 +22,12 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
+from ivvi._io.result import Compact
 from ivvi.diagnostics.statistic import SingularError, Statistic, quadratic
 from ivvi.diagnostics.tails_and_quantiles import check_level, two_sided
 from ivvi.errors import InputError, IvviWarning, hint
 from ivvi.estimators import StandardErrors
-from ivvi.features.design import Floats
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.fit_and_diagnose import estimate
 from ivvi.fitting.impulse_response.local_projections import (
@@ -109,8 +110,8 @@ def respond(  # noqa: PLR0913
         errors = replace(errors, bandwidth=max(errors.bandwidth, horizon))
     rows = errors.prepared(opened).in_order()
     at = _output(fit, output)
-    asked = ResponseSpec(fit, rows, errors, at, action, horizon, later == "held", shorter)
-    return _answer(asked, level, seed)
+    spec = ResponseSpec(fit, rows, errors, at, action, horizon, later == "held", shorter)
+    return _answer(spec, level, seed)
 
 
 def _check(roles: Roles, action: str, horizon: int, later: str) -> None:
@@ -149,32 +150,32 @@ def _output(fit: Fit, output: str | None) -> int:
     return fit.estimate.design.output(output)
 
 
-def _answer(asked: ResponseSpec, level: float, seed: int) -> Response:
-    projections = asked.projections()
-    sums, memory = first_pass(asked, projections)
-    asked = replace(asked, horizon=len(sums))
+def _answer(spec: ResponseSpec, level: float, seed: int) -> Response:
+    projections = spec.projections()
+    sums, memory = first_pass(spec, projections)
+    spec = replace(spec, horizon=len(sums))
     regressions = [
-        SolvedProjection.of(one, moments, asked)
+        SolvedProjection.of(one, moments, spec)
         for one, moments in zip(projections, sums, strict=False)
     ]
-    implied, reason = asked.implied()
-    covariance, robust, clusters = second_pass(asked, regressions, implied, level)
+    implied, reason = spec.implied()
+    covariance, robust, clusters = second_pass(spec, regressions, implied, level)
     joint = _Joint(
         np.array([one.coefficient for one in regressions]),
         None if implied is None else implied.value,
         covariance,
-        _freedom(asked),
+        _freedom(spec),
         clusters,
     )
-    push_lasts = not asked.held and memory > MEMORY
+    push_lasts = not spec.held and memory > MEMORY
     if push_lasts:
         reason = reason or "the instrument keeps pushing, which the model's response leaves out"
     test = reason or joint.agreement()
-    W_cov = replace(asked.fit.estimate.W_cov, effective=None, bandwidth=asked.errors.bandwidth)
+    W_cov = replace(spec.fit.estimate.W_cov, effective=None, bandwidth=spec.errors.bandwidth)
     return Response(
-        action=asked.action,
-        output=asked.fit.roles.outputs[asked.output],
-        later="held" if asked.held else "follow",
+        action=spec.action,
+        output=spec.fit.roles.outputs[spec.output],
+        later="held" if spec.held else "follow",
         **joint.bands(level, seed),
         robust=robust,
         rows=tuple(one.moments.n for one in regressions),
@@ -183,30 +184,30 @@ def _answer(asked: ResponseSpec, level: float, seed: int) -> Response:
         reason=test if isinstance(test, str) else "",
         level=level,
         errors=str(W_cov),
-        label=asked.fit.label,
-        notes=_notes(asked, regressions, memory),
+        label=spec.fit.label,
+        notes=_notes(spec, regressions, memory),
         push_lasts=push_lasts,
     )
 
 
-def _freedom(asked: ResponseSpec) -> float | None:
+def _freedom(spec: ResponseSpec) -> float | None:
     """Return the degrees of freedom of the fit's own coefficient, which is that of h = 0."""
-    freedoms = asked.fit.estimate.freedoms
+    freedoms = spec.fit.estimate.freedoms
     if freedoms is None:
         return None
-    at = asked.fit.estimate.design.phi_names.index(asked.action)
-    return float(freedoms[asked.output, at])
+    at = spec.fit.estimate.design.phi_names.index(spec.action)
+    return float(freedoms[spec.output, at])
 
 
 def _notes(
-    asked: ResponseSpec, regressions: list[SolvedProjection], memory: float
+    spec: ResponseSpec, regressions: list[SolvedProjection], memory: float
 ) -> tuple[str, ...]:
     """Return what to know before believing the responses."""
-    notes = list(asked.fit.warnings)
-    if asked.as_far_as_rows_reach and asked.horizon < USUAL_HORIZON:
+    notes = list(spec.fit.warnings)
+    if spec.as_far_as_rows_reach and spec.horizon < USUAL_HORIZON:
         reach = regressions[-1].moments.n
         notes.append(
-            f"the responses end at h = {asked.horizon - 1}, which {reach:,} rows reach: too few "
+            f"the responses end at h = {spec.horizon - 1}, which {reach:,} rows reach: too few "
             "rows are followed by more steps of their episode"
         )
     weak = [one.projection.ahead for one in regressions if one.strength < WEAK]
@@ -215,21 +216,21 @@ def _notes(
             f"the instruments are weak at h = {', '.join(map(str, weak))} (Cragg-Donald F below "
             f"{WEAK:g}): read the robust sets there"
         )
-    if not asked.held and memory > MEMORY:
+    if not spec.held and memory > MEMORY:
         notes.append(
             f"the instrument predicts its next value ({memory:.0%} of its variance given the "
             "state), so the response is to a lasting push; if the instrument changes at all, hold "
             "later actions fixed (later='held', --later held)"
         )
-    if asked.fit.roles.terminal:
+    if spec.fit.roles.terminal:
         notes.append("the response at h is for episodes that continue for h steps")
-    if asked.fit.roles.where:
+    if spec.fit.roles.where:
         notes.append("the response at h is for rows after which h - 1 more pass the filter")
     return tuple(notes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Joint:
+@dataclass(frozen=True, slots=True, repr=False)
+class _Joint(Compact):
     """Responses by projection and by the model, (H,) each, and their covariance (2 H, 2 H)."""
 
     projected: Floats

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi._io.plotting import IV, MUTED, check_figure, finished, new_figure
 from ivvi._io.result import Brief, Compact, Records, TableResult
 from ivvi.diagnostics.statistic import Statistic
-from ivvi.features.design import Floats
 from ivvi.weak_iv.confidence_sets import Intervals, piece
 
 LATER = {

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi.diagnostics.first_stage import first_stage
 from ivvi.estimators import Estimate, Exact, StandardErrors
 from ivvi.estimators.covariance.estimate_covariance import residual_score, with_errors
 from ivvi.estimators.covariance.scores import score
-from ivvi.features.design import Floats
 from ivvi.logs import Counts, Roles
 from ivvi.moments import Moments
 

@@ -16,11 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ivvi._io.arrays import Bools, Ints
 from ivvi.errors import IvviWarning
 from ivvi.logs import Batch, Counts, Log, Roles
 from ivvi.logs.log import batch_rows
 from ivvi.logs.scan_position import pack_rows, unpack_rows
-from ivvi.logs.tables.arrow import Bools, Ints, Numbers, as_arrow, as_numpy, flags, missing
+from ivvi.logs.tables.arrow import Numbers, as_arrow, as_numpy, flags, missing
 from ivvi.logs.tables.table import ArrowTable, BatchSource
 from ivvi.logs.transitions import Transitions
 

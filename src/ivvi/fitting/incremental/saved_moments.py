@@ -107,20 +107,22 @@ class Shard(TableResult):
                 "expected weights in both, or in neither"
             )
         _warn_of_other_rows(self, other)
-        one, two = self.moments, other.moments
-        columns = [None if m.episodes is None else m.episodes.by or "episode" for m in (one, two)]
+        ours, theirs = self.moments, other.moments
+        columns = [
+            None if m.episodes is None else m.episodes.by or "episode" for m in (ours, theirs)
+        ]
         if columns[0] != columns[1]:
-            one, two = one.without_episodes(), two.without_episodes()
+            ours, theirs = ours.without_episodes(), theirs.without_episodes()
             _warn_of_lost_episodes(dict(zip((self.label, other.label), columns, strict=True)))
-        total, counts = one + two.following(one), self.counts + other.counts
-        if one.episodes and two.episodes and total.episodes and not total.episodes.by:
-            again = len(one.episodes) + len(two.episodes) - len(total.episodes)
+        total, counts = ours + theirs.following(ours), self.counts + other.counts
+        if ours.episodes and theirs.episodes and total.episodes and not total.episodes.by:
+            again = len(ours.episodes) + len(theirs.episodes) - len(total.episodes)
             counts = dataclasses.replace(counts, episodes=counts.episodes - again)
-            if two.episodes.begins_anew(one.episodes):
+            if theirs.episodes.begins_anew(ours.episodes):
                 _warn_of_new_episodes(other.label, str(self.roles.episode))
         parts = (
-            LabelledSums(one, self.counts, self.label),
-            LabelledSums(two, other.counts, other.label),
+            LabelledSums(ours, self.counts, self.label),
+            LabelledSums(theirs, other.counts, other.label),
         )
         if doubt := doubt_together(*parts, total, self.roles):
             warnings.warn(doubt, IvviWarning, stacklevel=2)
@@ -220,20 +222,20 @@ class Shard(TableResult):
             raise FileError(f"{path} is not a complete moments file: {error}") from error
 
 
-def _check_levels(one: Shard, two: Shard) -> None:
+def _check_levels(ours: Shard, theirs: Shard) -> None:
     """Refuse sums whose categories have other levels: equal names would mean other contrasts."""
-    for first, second in zip(*_shared_categories(one.roles, two.roles), strict=True):
+    for first, second in zip(*_shared_categories(ours.roles, theirs.roles), strict=True):
         if first == second:
             continue
         levels = sorted({*first.levels, *second.levels})
         again, like = "both", f"a table that has all of {', '.join(levels)} (made-up rows will do)"
-        for other, whole, own in ((two, one, first), (one, two, second)):
+        for other, whole, own in ((theirs, ours, first), (ours, theirs, second)):
             if len(own.levels) == len(levels):
                 again, like = other.label, whole.label
         raise InputError(
-            f"{_levels_of(first, one.label)} and {_levels_of(second, two.label)}, so equal names "
-            f"mean other contrasts: make the sums of {again} again with ivvi moments --like the "
-            f"sums of {like}"
+            f"{_levels_of(first, ours.label)} and {_levels_of(second, theirs.label)}, so equal "
+            f"names mean other contrasts: make the sums of {again} again with ivvi moments --like "
+            f"the sums of {like}"
         )
 
 
@@ -247,10 +249,10 @@ def check_levels(expected: Roles, other: Roles, labels: tuple[str, str]) -> None
             )
 
 
-def _shared_categories(one: Roles, two: Roles) -> tuple[CodedColumns, CodedColumns]:
+def _shared_categories(own: Roles, other: Roles) -> tuple[CodedColumns, CodedColumns]:
     """Return the categories of columns that are categories in both, in one order."""
-    theirs = {category.column: category for category in two.categories}
-    shared = tuple(category for category in one.categories if category.column in theirs)
+    theirs = {category.column: category for category in other.categories}
+    shared = tuple(category for category in own.categories if category.column in theirs)
     return shared, tuple(theirs[category.column] for category in shared)
 
 
@@ -260,15 +262,15 @@ def _levels_of(category: CodedColumn, label: str) -> str:
     return f"{category.column} has the levels {levels} in {label} (reference {category.levels[0]})"
 
 
-def _warn_of_other_rows(one: Shard, two: Shard) -> None:
+def _warn_of_other_rows(ours: Shard, theirs: Shard) -> None:
     """Say that two places have chosen their rows, or ended their episodes, differently."""
     for name in ("where", "terminal"):
-        values = [getattr(shard.roles, name) for shard in (one, two)]
+        values = [getattr(shard.roles, name) for shard in (ours, theirs)]
         words = [v if isinstance(v, str | None) else ", ".join(v) for v in values]
         if words[0] != words[1]:
             made = [
                 f"{s.label} has {v!r}" if v else f"{s.label} none"
-                for s, v in zip((one, two), words, strict=True)
+                for s, v in zip((ours, theirs), words, strict=True)
             ]
             text = (
                 f"the sums were made with different --{name}: {' and '.join(made)}; they cannot "
@@ -325,11 +327,11 @@ def open_like(
 def check_same(expected: Design, other: Design, label: str) -> None:
     """Refuse moments of other columns or features, naming the first that differs."""
     for what in ("outputs", "phi_names", "psi_names"):
-        one, two = getattr(expected, what), getattr(other, what)
-        if one != two:
-            pairs = zip(one, two, strict=False)
+        ours, theirs = getattr(expected, what), getattr(other, what)
+        if ours != theirs:
+            pairs = zip(ours, theirs, strict=False)
             differ = [f"{b!r} instead of {a!r}" for a, b in pairs if a != b]
-            detail = differ[0] if differ else f"{len(two)} instead of {len(one)}"
+            detail = differ[0] if differ else f"{len(theirs)} instead of {len(ours)}"
             kind = {"outputs": "outputs", "phi_names": "features phi"}.get(what, "features psi")
             raise InputError(
                 f"{label} has other {kind}: {detail}; take columns and features from one moments "

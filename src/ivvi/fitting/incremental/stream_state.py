@@ -8,26 +8,27 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats, Ints
 from ivvi._io.files import Saved, nest, unnest
+from ivvi._io.result import Compact
 from ivvi.estimators import Method
 from ivvi.estimators.sgda.online import Online
 from ivvi.estimators.sgda.sgda import SGDA
-from ivvi.features.design import Design, Floats
+from ivvi.features.design import Design
 from ivvi.fitting.incremental.open_episodes import OpenBatch, OpenEpisodes
 from ivvi.fitting.incremental.saved_moments import Shard, check_same, design_facts, restore_design
 from ivvi.logs import Batch, Counts, Log, Position, Roles
 from ivvi.logs.data_checks import CopyWatch
 from ivvi.moments import EpisodeMoments, GroupTally, Moments, few_threads
 from ivvi.moments.group_sums import group_codes
-from ivvi.moments.welford import Ints
 
 LABEL = "the stream"
 MOST_BYTES = 8 << 20
 """Size up to which a stream keeps the moments of single episodes, to cluster errors by them."""
 
 
-@dataclass(slots=True)
-class StreamState:
+@dataclass(slots=True, repr=False)
+class StreamState(Compact):
     """Sums, weights and the place reached; all of it changes when rows come.
 
     Attributes

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi.errors import DataError, InputError, IvviWarning, NoNextStateError
 from ivvi.estimators import GMM, StandardErrors
 from ivvi.estimators.covariance.standard_errors import kept_like
@@ -23,7 +24,6 @@ from ivvi.fitting.incremental.saved_moments import (
     open_like,
 )
 from ivvi.logs import Log, Roles
-from ivvi.logs.batch import Floats
 from ivvi.logs.log import Progress
 from ivvi.logs.sample import Sample
 from ivvi.moments import Moments, compute_moments

@@ -20,11 +20,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ivvi._io.arrays import Floats, Ints
 from ivvi._io.result import Records, TableResult
 from ivvi.errors import DataError, InputError
 from ivvi.estimators import Estimate
 from ivvi.features.blocks import Constant, Power
-from ivvi.features.design import Design, Floats
+from ivvi.features.design import Design
 from ivvi.features.feature_map import FeatureMap
 from ivvi.logs import Batch, Counts, Log, Roles
 from ivvi.logs.columns.patterns import Columns, match_columns
@@ -33,7 +34,7 @@ from ivvi.logs.tables.arrow import as_arrow
 from ivvi.logs.tables.table import BatchSource
 from ivvi.moments import Absorbed
 from ivvi.moments.fixed_effects import Effects, EffectTally
-from ivvi.moments.welford import Ints, run_starts
+from ivvi.moments.welford import run_starts
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -241,17 +242,17 @@ class AbsorbedTable:
     def _block(self, batch: Batch, codes: list[Ints]) -> pa.RecordBatch:
         V = self.effects.within(self._layout.rows(batch), codes)
         columns = (V[:, i] for i in self.order)
-        parts: dict[str, Any] = dict(zip(self._names(), columns, strict=True))
+        columns_by_name: dict[str, Any] = dict(zip(self._names(), columns, strict=True))
         roles = self.roles
         if roles.episode is not None:
-            parts[roles.episode] = batch.episode
+            columns_by_name[roles.episode] = batch.episode
         if roles.step is not None:
-            parts[roles.step] = np.asarray(batch.step, dtype=np.float64)
+            columns_by_name[roles.step] = np.asarray(batch.step, dtype=np.float64)
         if roles.weight is not None:
-            parts[roles.weight] = batch.weight
+            columns_by_name[roles.weight] = batch.weight
         at = self._log.roles.cluster
-        parts |= {name: batch.clusters[at.index(name)] for name in self._clusters}
-        arrays = [as_arrow(np.asarray(parts[field.name])) for field in self.schema]
+        columns_by_name |= {name: batch.clusters[at.index(name)] for name in self._clusters}
+        arrays = [as_arrow(np.asarray(columns_by_name[field.name])) for field in self.schema]
         block = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         stays = self.effects.keeps(codes)
         return block if stays.all() else block.filter(as_arrow(stays))
@@ -305,16 +306,16 @@ class AbsorbedTable:
         at = self._at(names)
         covariance = estimate.covariance
         if covariance is not None:
-            whole = None
+            joint = None
             if covariance.joint is not None:
                 rows = [len(names) * i + j for i in range(len(estimate.W)) for j in at]
-                whole = covariance.joint[np.ix_(rows, rows)]
+                joint = covariance.joint[np.ix_(rows, rows)]
             blocks = covariance.blocks[:, at][:, :, at]
             parts = {
                 n: None if (values := getattr(covariance, n)) is None else values[:, at]
                 for n in ("effective", "freedom")
             }
-            covariance = replace(covariance, blocks=blocks, joint=whole, **parts)  # type: ignore[arg-type]
+            covariance = replace(covariance, blocks=blocks, joint=joint, **parts)  # type: ignore[arg-type]
         return replace(
             estimate,
             design=replace(estimate.design, phi=design.phi, phi_names=design.phi_names),

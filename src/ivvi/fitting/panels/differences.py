@@ -33,11 +33,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ivvi._io.arrays import Floats
 from ivvi.errors import InputError
 from ivvi.estimators import Estimate
 from ivvi.estimators.covariance.weight_covariance import Covariance
 from ivvi.features.blocks import Constant, Power
-from ivvi.features.design import Design, Floats
+from ivvi.features.design import Design
 from ivvi.features.feature_map import FeatureMap
 from ivvi.logs import Batch, Log, Roles, concatenate
 from ivvi.logs.columns.patterns import Columns, match_columns

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ivvi.features.design import Floats
+from ivvi._io.arrays import Floats, Ints
 from ivvi.logs import Batch, Roles
-from ivvi.moments.welford import Ints
 
 ALIKE, FEWEST = 0.8, 20
 """Share of the rows that must agree (others follow a gap), and rows to tell it by."""

@@ -28,19 +28,19 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats, Ints
 from ivvi._io.result import Compact
 from ivvi.errors import DataError, IdentificationError, InputError
 from ivvi.estimators import Estimate, Method
 from ivvi.estimators.covariance.clusters import cluster_products
 from ivvi.estimators.estimate import with_weights
 from ivvi.estimators.whitening import whiten
-from ivvi.features.design import Design, Floats, build_design
+from ivvi.features.design import Design, build_design
 from ivvi.fitting.panels.absorbing import AbsorbedTable
 from ivvi.fitting.panels.lag_detection import OwnLags, own_lags
 from ivvi.logs import Log
 from ivvi.logs.columns.patterns import Columns
 from ivvi.moments import Moments, compute_moments
-from ivvi.moments.welford import Ints
 
 Solved = tuple[Moments, Estimate]
 """The moments of rows with effects removed, and their weights."""

@@ -7,7 +7,8 @@ the column v, its prediction is
     v^ = mean(v) + sum_k b_k f_k,    b = argmin |v - v^|^2 over b >= 0
 
 (short-stacking; Ahrens, Hansen, Schaffer and Wiemann, 2025). Linear effects are left to the lasso,
-curves to splines and steps to trees. The weights also undo the lasso's shrinkage.
+curves to splines and steps to trees. The weights also undo the lasso's shrinkage. Learners call the
+rows of the controls X, as scikit-learn does.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Floats, Ints
+from ivvi._io.result import Compact
 from ivvi.errors import InputError, hint
 from ivvi.features.custom_block import import_object
-from ivvi.features.design import Floats
 from ivvi.features.splines import bends
-from ivvi.moments.welford import Ints
 
 LEARNERS = ("auto", "lasso", "forest")
 KNOTS, BENDS = 12, 8
@@ -35,8 +36,8 @@ SHORTEST = 3e-3
 Make = Callable[[], Any]
 
 
-@dataclass
-class BentLasso:
+@dataclass(repr=False)
+class BentLasso(Compact):
     """A lasso of controls X (n, k), their bends and, where they are few, their products."""
 
     _centre: Floats = field(init=False, repr=False)
@@ -67,15 +68,15 @@ class BentLasso:
         return np.asarray(self._model.predict(self._columns(X)))
 
     def _columns(self, X: Floats) -> Floats:
-        Z = (X - self._centre) / self._scale
-        each, width = min(BENDS, max(1, MOST_COLUMNS // Z.shape[1])), Z.shape[1]
-        parts = [Z]
-        for values, grid in zip(np.ascontiguousarray(Z.T), self._grids, strict=True):
+        scaled = (X - self._centre) / self._scale
+        each, width = min(BENDS, max(1, MOST_COLUMNS // scaled.shape[1])), scaled.shape[1]
+        parts = [scaled]
+        for values, grid in zip(np.ascontiguousarray(scaled.T), self._grids, strict=True):
             if len(grid) > 2:  # two values have no bend
                 parts.append(bends(values, grid, min(each, len(grid))))
         one, other = np.triu_indices(width, 1)
         if len(one) <= MOST_COLUMNS:
-            parts.append(Z[:, one] * Z[:, other])
+            parts.append(scaled[:, one] * scaled[:, other])
         return np.hstack(parts)
 
 
@@ -148,10 +149,10 @@ def called(learner: Any) -> str:
 
 
 def cross_fitted(
-    made: Sequence[Make], X: Floats, y: Floats, weight: Floats | None, fold: Ints, name: str
+    learners: Sequence[Make], c: Floats, y: Floats, weight: Floats | None, fold: Ints, name: str
 ) -> Floats:
     """Predict a column of each fold by learners of all others, (n,); several are stacked."""
-    predicted = [_predicted(make, X, y, weight, fold, name) for make in made]
+    predicted = [_predicted(make, c, y, weight, fold, name) for make in learners]
     if len(predicted) == 1:
         return predicted[0]
     from scipy.optimize import nnls
@@ -164,7 +165,7 @@ def cross_fitted(
 
 
 def _predicted(
-    make: Make, X: Floats, y: Floats, weight: Floats | None, fold: Ints, name: str
+    make: Make, c: Floats, y: Floats, weight: Floats | None, fold: Ints, name: str
 ) -> Floats:
     """Predict a column of each fold by a learner of all others, (n,)."""
     predicted = np.empty(len(y))
@@ -172,8 +173,8 @@ def _predicted(
         inside = fold == number
         model = make()
         try:
-            model.fit(X[~inside], y[~inside], **_weights(model, weight, ~inside))
-            values = np.asarray(model.predict(X[inside]), dtype=np.float64)
+            model.fit(c[~inside], y[~inside], **_weights(model, weight, ~inside))
+            values = np.asarray(model.predict(c[inside]), dtype=np.float64)
         except Exception as error:  # whatever a user's learner raises
             why = " ".join(str(error).split())
             raise InputError(f"the learner of {name!r} failed: {why}") from error

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ivvi._io.arrays import Floats, Ints
 from ivvi.errors import DataError, InputError
 from ivvi.features.blocks import Power
-from ivvi.features.design import Floats
 from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting.panels.nuisance_learners import called, cross_fitted, learners_of
 from ivvi.logs import Batch, Counts, Log, Roles, concatenate
@@ -29,7 +29,6 @@ from ivvi.logs.columns.patterns import Columns, match_columns
 from ivvi.logs.instruments.assignment_level import unnamed_columns
 from ivvi.logs.tables.arrow import as_arrow
 from ivvi.logs.tables.table import ArrowTable
-from ivvi.moments.welford import Ints
 
 DETERMINED = 1e-10
 """Share of a column's variance below which it counts as fully explained."""
@@ -134,27 +133,29 @@ def without_controls(
     own = log.roles
     names, log = _with_controls(log, controls)
     rows, units, counts = _read(log)
-    made = learners_of(learner, seed)
+    learners = learners_of(learner, seed)
     numbers, by = _groups(rows, log.roles, by)
     fold = folds_of(numbers, folds, seed, by)
     state = log.roles.state
     others = [i for i, name in enumerate(state) if name not in names]
-    X = rows.x[:, [state.index(name) for name in names]]
+    c = rows.x[:, [state.index(name) for name in names]]
     roles = _roles(log.roles, tuple(state[i] for i in others))
     columns = (*roles.state, *roles.action, *roles.instrument, *roles.next_state)
-    V = np.hstack([rows.x[:, others], rows.a, rows.z, rows.y])
-    left, explained = np.empty_like(V), {}
+    values = np.hstack([rows.x[:, others], rows.a, rows.z, rows.y])
+    residuals, explained = np.empty_like(values), {}
     for j, name in enumerate(columns):
-        left[:, j] = V[:, j] - cross_fitted(made, X, V[:, j], rows.weight, fold, name)
-        explained[name] = _explained(V[:, j], left[:, j], rows.weight, name, names)
+        residuals[:, j] = values[:, j] - cross_fitted(
+            learners, c, values[:, j], rows.weight, fold, name
+        )
+        explained[name] = _explained(values[:, j], residuals[:, j], rows.weight, name, names)
         logger.info("controls predict %.3f of %s", explained[name], name)
-    table = _table(dict(zip(columns, left.T, strict=True)), rows, roles)
+    table = _table(dict(zip(columns, residuals.T, strict=True)), rows, roles)
     label = f"{log.label}, {len(names)} controls partialled out"
     opened = Log(ArrowTable(table, label, log.table.files), roles, notes=log.notes)
     partialled = Partialled(names, called(learner), folds, by, explained)
     rows = replace(rows, x=rows.x[:, others])
     in_levels = _kept_roles(own, roles)
-    return PartialledRows(opened, partialled, counts, rows, X, left, in_levels, units, numbers)
+    return PartialledRows(opened, partialled, counts, rows, c, residuals, in_levels, units, numbers)
 
 
 def with_unnamed(log: Log, residuals: PartialledRows) -> tuple[Log, list[str]]:
@@ -162,23 +163,25 @@ def with_unnamed(log: Log, residuals: PartialledRows) -> tuple[Log, list[str]]:
 
     None of them where they cannot be read for all rows.
     """
-    left, controls = residuals.log, residuals.partialled.controls
+    residual_log, controls = residuals.log, residuals.partialled.controls
     names = [name for name in unnamed_columns(log.table, log.roles) if name not in controls]
-    if not names or not isinstance(left.table, ArrowTable):
-        return left, []
+    if not names or not isinstance(residual_log.table, ArrowTable):
+        return residual_log, []
     try:
         read = _with_controls(log.clustered((*log.roles.cluster, *names)), controls)[1]
         walk = read.watched(None).batches(episodes=True)
         rows = concatenate([replace(batch, table=None) for batch in walk])
     except InputError:  # a column that nobody asked for need not be readable
-        return left, []
+        return residual_log, []
     if len(rows) != len(residuals.left):
-        return left, []
-    table = left.table.table
+        return residual_log, []
+    table = residual_log.table.table
     for i, name in enumerate(names, len(log.roles.cluster)):
         values = pa.array(list(walk.clusters[i])).take(as_arrow(rows.clusters[i]))
         table = table.append_column(name, values)
-    return Log(ArrowTable(table, left.label, left.table.files), left.roles), names
+    return Log(
+        ArrowTable(table, residual_log.label, residual_log.table.files), residual_log.roles
+    ), names
 
 
 def _read(log: Log) -> tuple[Batch, tuple[Any, ...], Counts]:

@@ -21,10 +21,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi.estimators import Estimate
 from ivvi.estimators.covariance.weight_covariance import Covariance
 from ivvi.features.blocks import Constant
-from ivvi.features.design import Design, Floats
+from ivvi.features.design import Design
 from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting.panels.absorbing import FixedEffects
 from ivvi.fitting.panels.partialling import Partialled, PartialledRows, features_of

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
+from ivvi._io.arrays import Floats
 from ivvi._io.plotting import (
     IV,
     LS,
@@ -24,7 +25,6 @@ from ivvi._io.result import Compact, Records, TableResult
 from ivvi.diagnostics.verdict import MEANING
 from ivvi.errors import InputError, nearest
 from ivvi.estimators.registry import TITLES
-from ivvi.features.design import Floats
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.inference_tables import student_widths
 from ivvi.fitting.saved_fit import as_fit

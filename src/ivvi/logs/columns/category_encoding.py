@@ -268,15 +268,17 @@ def with_indicators(table: BatchSource, categories: CodedColumns) -> BatchSource
         return table
     if not isinstance(table, ArrowTable):
         return EncodedTable(table, categories)
-    whole = table.table
+    arrow_table = table.table
     for category in categories:
         if category.boolean:
             continue
-        chunks = [indicators(category, part, table.label) for part in whole[category.column].chunks]
+        chunks = [
+            indicators(category, part, table.label) for part in arrow_table[category.column].chunks
+        ]
         for j, name in enumerate(category.names):
             parts = [chunk[j] for chunk in chunks]
-            whole = whole.append_column(name, pa.chunked_array(parts, type=pa.uint8()))
-    return ArrowTable(whole, table.label, table.files)
+            arrow_table = arrow_table.append_column(name, pa.chunked_array(parts, type=pa.uint8()))
+    return ArrowTable(arrow_table, table.label, table.files)
 
 
 def without_indicators(table: BatchSource, categories: CodedColumns) -> BatchSource:

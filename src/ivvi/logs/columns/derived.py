@@ -88,8 +88,8 @@ def windowed(table: BatchSource, schema: Schema) -> Windowed:
         with explained(table.label):
             plan.check(db, rows, table.label)
             spacing, shared = plan.times.spacing(db, rows), plan.times.are_shared(db, rows)
-        made = _result(table, db, plan.query(rows), stack, folder)
-        removed = plan.removed(db, rows, int(made.num_rows or 0))
+        result = _result(table, db, plan.query(rows), stack, folder)
+        removed = plan.removed(db, rows, int(result.num_rows or 0))
     named = replace(
         schema,
         state=[*plan.state, *plan.lagged],
@@ -103,7 +103,7 @@ def windowed(table: BatchSource, schema: Schema) -> Windowed:
         seen="before",
     )
     parts = plan.times.step, plan.lagged, plan.followed, plan.groups, tuple(plan.means)
-    return Windowed(made, named, *parts, spacing + plan.notes, shared, removed)
+    return Windowed(result, named, *parts, spacing + plan.notes, shared, removed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,12 +383,12 @@ def _result(
             return result
         target = Path(folder) / "windows.parquet"
         db.execute(f"COPY ({query}) TO {text_of(target)} (FORMAT parquet, COMPRESSION snappy)")
-    made = ParquetTable([target], table.label)
-    if not made.num_rows:
+    written = ParquetTable([target], table.label)
+    if not written.num_rows:
         raise DataError(f"{table.label}: no row is left {_WHY}")
-    made.files = list(table.files)
-    weakref.finalize(made, stack.pop_all().close)
-    return made
+    written.files = list(table.files)
+    weakref.finalize(written, stack.pop_all().close)
+    return written
 
 
 TOLD_APART = (

@@ -249,8 +249,8 @@ class Formula:
 def parse_formula(text: str) -> Formula:
     """Read a formula; one that cannot be read is refused with the place where it goes wrong."""
     _check_closed(text)
-    parts = list(_split(text, 0, "|"))
-    sides = [list(_split(part, start, "~")) for part, start in parts]
+    sections = list(_split(text, 0, "|"))
+    sides = [list(_split(part, start, "~")) for part, start in sections]
     for pieces in sides:
         if len(pieces) > 2:
             raise _refusal(text, pieces[2][1] - 1, f"a second ~; expected {SHAPE}")
@@ -258,8 +258,8 @@ def parse_formula(text: str) -> Formula:
         where = len(text) if len(sides[0]) == 2 else sides[0][0][1]
         lacks = "actions ~ instruments" if len(sides[0]) == 2 else "an output and a ~"
         raise _refusal(text, where, f"{lacks} missing; expected {SHAPE}")
-    if len(parts) > 3 or (len(parts) == 3 and len(sides[1]) != 1):
-        where = parts[3][1] - 1 if len(parts) > 3 else sides[1][1][1] - 1
+    if len(sections) > 3 or (len(sections) == 3 and len(sides[1]) != 1):
+        where = sections[3][1] - 1 if len(sections) > 3 else sides[1][1][1] - 1
         raise _refusal(text, where, f"too many parts; expected {SHAPE}")
     reader = _Reader(text)
     outputs = reader.names(*sides[0][0], "an output", category=False)
@@ -267,8 +267,8 @@ def parse_formula(text: str) -> Formula:
         raise _refusal(text, 0, f"an output missing; expected {SHAPE}")
     exogenous, constant = reader.terms(*sides[0][1])
     absorbed: tuple[str, ...] = ()
-    if len(parts) == 3:
-        absorbed = reader.names(*parts[1], "an absorbed column", category=True)
+    if len(sections) == 3:
+        absorbed = reader.names(*sections[1], "an absorbed column", category=True)
     endogenous, _ = reader.terms(*sides[-1][0])
     instruments, _ = reader.terms(*sides[-1][1])
     for terms, (_, start), kind in zip(

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ivvi.logs.batch import Batch, Floats
+from ivvi._io.arrays import Floats
+from ivvi.logs.batch import Batch
 from ivvi.logs.columns.category_encoding import is_text
 from ivvi.logs.schema import Roles
 from ivvi.logs.tables.arrow import as_arrow, is_number
@@ -48,12 +49,12 @@ def with_missing(table: BatchSource, values: Sequence[str], but: Sequence[str] =
         return table
     if not isinstance(table, ArrowTable):
         return MissingTable(table, values, but)
-    whole = table.table
+    arrow_table = table.table
     columns = [
         column if name in but else _without(column, values)
-        for name, column in zip(whole.schema.names, whole.columns, strict=True)
+        for name, column in zip(arrow_table.schema.names, arrow_table.columns, strict=True)
     ]
-    return ArrowTable(pa.table(columns, whole.schema.names), table.label, table.files)
+    return ArrowTable(pa.table(columns, arrow_table.schema.names), table.label, table.files)
 
 
 def has_codes(table: BatchSource, name: str, values: Sequence[str]) -> bool:
@@ -189,18 +190,20 @@ def _columns(head: Batch, roles: Roles) -> Mapping[str, Floats]:
     return columns
 
 
-def _odd_ends(V: Floats) -> NDArray[np.bool_]:
-    """Return in which columns of V (n, d) an end may be a code, (d,): a cheap look first.
+def _odd_ends(columns: Floats) -> NDArray[np.bool_]:
+    """Return in which columns (n, d) an end may be a code, (d,): a cheap look first.
 
     A code is the lowest or the highest value. It comes again, and lies far from those in between:
     from a part of these in any case.
     """
-    if len(V) < FEWEST:
-        return np.zeros(V.shape[1], dtype=bool)
-    low, high = V.min(axis=0), V.max(axis=0)
-    often = np.maximum(np.count_nonzero(low == V, axis=0), np.count_nonzero(high == V, axis=0))
+    if len(columns) < FEWEST:
+        return np.zeros(columns.shape[1], dtype=bool)
+    low, high = columns.min(axis=0), columns.max(axis=0)
+    often = np.maximum(
+        np.count_nonzero(low == columns, axis=0), np.count_nonzero(high == columns, axis=0)
+    )
     usual = np.isin(low, CODES) | np.isin(high, CODES)
-    part = V[:: max(1, len(V) // FEW_ROWS)]
+    part = columns[:: max(1, len(columns) // FEW_ROWS)]
     codes = np.isin(part, CODES) & usual
     above = np.where((part == low) | codes, np.inf, part).min(axis=0)
     below = np.where((part == high) | codes, -np.inf, part).max(axis=0)

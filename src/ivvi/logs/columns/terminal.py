@@ -48,11 +48,13 @@ def with_empty_ends(
         return table, ()
     if not isinstance(table, ArrowTable):
         return FilledTable(table, fills), tuple(notes)
-    whole = table.table
+    arrow_table = table.table
     for name, fill in fills.items():
-        chunks = [_filled(chunk, fill) for chunk in whole[name].chunks]
-        whole = whole.set_column(whole.schema.get_field_index(name), name, pa.chunked_array(chunks))
-    return ArrowTable(whole, table.label, table.files), tuple(notes)
+        chunks = [_filled(chunk, fill) for chunk in arrow_table[name].chunks]
+        arrow_table = arrow_table.set_column(
+            arrow_table.schema.get_field_index(name), name, pa.chunked_array(chunks)
+        )
+    return ArrowTable(arrow_table, table.label, table.files), tuple(notes)
 
 
 class FilledTable(TableView):

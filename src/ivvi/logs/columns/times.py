@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from ivvi.errors import ColumnError, DataError, InputError
 from ivvi.logs.columns.category_encoding import is_text
@@ -56,7 +55,6 @@ SHARED_DATES = 1.5
 """With more rows per date than this, dates may be something that episodes share."""
 RARELY = 0.005
 """Share of rows with an unusual gap to the next one, above which a note says so."""
-Floats = NDArray[np.float64]
 MOST_TIMES = 1 << 16
 """Most times in memory when looking for the cuts; longer logs are thinned by 2, 4, 8 and so on."""
 

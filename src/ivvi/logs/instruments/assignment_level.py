@@ -20,12 +20,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ivvi._io.arrays import Floats, Ints
 from ivvi.errors import InputError
-from ivvi.logs.batch import Batch, Floats
+from ivvi.logs.batch import Batch
 from ivvi.logs.columns.category_encoding import is_text
 from ivvi.logs.columns.patterns import Columns, match_columns
 from ivvi.logs.schema import Roles
-from ivvi.logs.tables.arrow import Ints, as_arrow, as_numpy, is_unnamed_index, missing, plain_type
+from ivvi.logs.tables.arrow import as_arrow, as_numpy, is_unnamed_index, missing, plain_type
 from ivvi.logs.tables.table import BatchSource
 
 LOOKED_AT, FIRST_LOOK = 1 << 16, 1 << 11

@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from ivvi._io.arrays import Floats, Ints
+from ivvi._io.result import Compact
 from ivvi.errors import InputError
 from ivvi.logs.schema import Roles
 from ivvi.logs.tables.arrow import as_arrow, as_numpy
@@ -33,8 +34,6 @@ FEWEST = 3
 MOST_CELLS = 1 << 27
 """Rows times controls that fit into memory."""
 BLOCK = 1 << 16
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class LeaveOutTable(TableView):
@@ -115,8 +114,8 @@ def original(table: BatchSource) -> BatchSource:
     return table.table if isinstance(table, LeaveOutTable) else table
 
 
-@dataclass(frozen=True, slots=True)
-class _LeaveOutRows:
+@dataclass(frozen=True, slots=True, repr=False)
+class _LeaveOutRows(Compact):
     """What is known of all rows: the unit that is left out, groups and ways as numbers."""
 
     values: dict[str, Floats]
@@ -243,22 +242,22 @@ def _stacked(columns: Sequence[Floats], rows: int) -> Floats:
     return np.column_stack(columns) if columns else np.empty((rows, 0))
 
 
-def _sums(V: Floats, group: Ints, weight: Floats) -> Floats:
+def _sums(columns: Floats, group: Ints, weight: Floats) -> Floats:
     """Return the weighted sums of columns over the group of each row, (n, k)."""
-    sums: list[Any] = [np.bincount(group, weight * column)[group] for column in V.T]
-    return _stacked(sums, len(V))
+    sums: list[Any] = [np.bincount(group, weight * column)[group] for column in columns.T]
+    return _stacked(sums, len(columns))
 
 
-def _within(V: Floats, group: Ints, weight: Floats) -> Floats:
+def _within(columns: Floats, group: Ints, weight: Floats) -> Floats:
     """Return columns less their weighted means in groups, (n, k)."""
     mass = np.bincount(group, weight)
-    means = _sums(V, group, weight) / np.where(mass > 0, mass, 1.0)[group][:, None]
-    return V - means
+    means = _sums(columns, group, weight) / np.where(mass > 0, mass, 1.0)[group][:, None]
+    return columns - means
 
 
-def _inverse(S: Floats) -> Floats:
+def _inverse(gram: Floats) -> Floats:
     """Return the pseudo-inverse of a Gram matrix, in the scale of its columns."""
-    scale = np.sqrt(np.where(np.diag(S) > 0, np.diag(S), 1.0))
+    scale = np.sqrt(np.where(np.diag(gram) > 0, np.diag(gram), 1.0))
     whole = np.outer(scale, scale)
-    inverse: Floats = np.linalg.pinv(S / whole, rcond=1e-9, hermitian=True) / whole
+    inverse: Floats = np.linalg.pinv(gram / whole, rcond=1e-9, hermitian=True) / whole
     return inverse

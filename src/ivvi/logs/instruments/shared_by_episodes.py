@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ivvi._io.arrays import Floats, Ints
 from ivvi._io.files import Saved
 from ivvi._io.result import Compact
 from ivvi.errors import DataError
-from ivvi.logs.batch import Batch, Floats
+from ivvi.logs.batch import Batch
 from ivvi.logs.schema import PATH, Roles, columns_once, path_instruments
 
-Ints = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
 
 CHUNK = 1 << 14
@@ -151,14 +151,14 @@ class InstrumentPaths:
             self._looked = True
             self._columns = [c for c in self._columns if _shared(self._keys([c])[0]) >= RARE]
 
-    def _add(self, episode: Ints, step: NDArray[Any], Z: Floats) -> None:
+    def _add(self, episode: Ints, step: NDArray[Any], instruments: Floats) -> None:
         order, starts, episodes = _runs(episode)
         if not self._reach(int(episodes[-1]) + 1):
             return
         self._met[episodes] = True
         half, salt = None, None
         for c in self._columns:
-            z = self._values(Z[:, c], c)
+            z = self._values(instruments[:, c], c)
             if c in self._still and self._stays(c, z[order], starts, episodes):
                 continue
             if half is None or salt is None:
@@ -218,14 +218,14 @@ class InstrumentPaths:
 
     def _grouped(self, columns: list[int]) -> PathGroups | None:
         """Group episodes by the paths of some instruments, unless these agree by chance."""
-        whole, half = self._keys(columns)
-        if _shared(whole) < COMMON:
+        path_hash, half_hash = self._keys(columns)
+        if _shared(path_hash) < COMMON:
             return None
         if not self._still.intersection(columns):
-            by_chance = _agreement(half) * _agreement(whole - half)
-            if _agreement(whole) < NO_ACCIDENT * by_chance:
+            by_chance = _agreement(half_hash) * _agreement(path_hash - half_hash)
+            if _agreement(path_hash) < NO_ACCIDENT * by_chance:
                 return None
-        sizes = np.unique(whole, return_counts=True)[1]
+        sizes = np.unique(path_hash, return_counts=True)[1]
         effective = float(sizes.sum() ** 2 / np.sum(sizes**2))
         names = tuple(self._names[c] for c in columns)
         words = columns_once(names, self._names)

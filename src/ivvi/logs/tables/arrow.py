@@ -11,10 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ivvi._io.arrays import Bools, Ints
 from ivvi.errors import LARGEST, ColumnError, FileError
 
-Bools = NDArray[np.bool_]
-Ints = NDArray[np.int64]
 NUMPY_TYPES = {"double": np.float64, "float": np.float32} | {
     f"{sign}int{bits}": np.dtype(f"{sign}int{bits}")
     for sign in ("", "u")

@@ -68,11 +68,11 @@ def with_numbers(
         return table
     if not isinstance(table, ArrowTable):
         return NumberTable(table, kinds)
-    whole = table.table
+    arrow_table = table.table
     for name, kind in kinds.items():
-        at = whole.schema.get_field_index(name)
-        whole = whole.set_column(at, name, _numbers(whole[name], kind))
-    return ArrowTable(whole, table.label, table.files)
+        at = arrow_table.schema.get_field_index(name)
+        arrow_table = arrow_table.set_column(at, name, _numbers(arrow_table[name], kind))
+    return ArrowTable(arrow_table, table.label, table.files)
 
 
 def many_codes(

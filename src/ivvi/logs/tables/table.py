@@ -75,8 +75,8 @@ def flagged(table: BatchSource, where: str) -> BatchSource:
     if not isinstance(table, ArrowTable):
         return FlaggedTable(table, label, rows)
     passes = [rows.keeps(block) for block in table.table.to_batches()]
-    whole = table.table.append_column(PASSES, pa.chunked_array(passes, pa.bool_()))
-    return ArrowTable(whole, label, table.files)
+    arrow_table = table.table.append_column(PASSES, pa.chunked_array(passes, pa.bool_()))
+    return ArrowTable(arrow_table, label, table.files)
 
 
 def _filter_of(table: BatchSource, where: str) -> tuple[RowFilter, str]:
@@ -111,10 +111,10 @@ def with_names(table: BatchSource, names: Mapping[str, str]) -> BatchSource:
         return table
     if not isinstance(table, ArrowTable):
         return RenamedTable(table, names)
-    whole = table.table
+    arrow_table = table.table
     for new, old in names.items():
-        whole = whole.append_column(new, whole[old])
-    return ArrowTable(whole, table.label, table.files)
+        arrow_table = arrow_table.append_column(new, arrow_table[old])
+    return ArrowTable(arrow_table, table.label, table.files)
 
 
 class TableView:

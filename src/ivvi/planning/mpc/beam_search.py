@@ -14,8 +14,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ivvi._io.arrays import Array
 from ivvi.actions import Actions
-from ivvi.features.blocks import Array
 from ivvi.planning.best_action import best_combination
 from ivvi.planning.mpc.lookahead import Lookahead
 

@@ -7,7 +7,8 @@ Among distributions q of a plan u in a box whose coordinates are independent, th
 which soft actor-critics maximise too. Coordinate by coordinate, q_i is proportional to
 exp(E[value | u_i] / temperature); the others enter by their means, which is exact where the
 value is quadratic. The action taken is the mean of q. It is near the middle of the box if the model
-says that actions hardly matter, and at the best action if they matter much.
+says that actions hardly matter, and at the best action if they matter much. A quadratic value is
+-(u^T H u / 2 + g . u).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ivvi.features.blocks import Array
+from ivvi._io.arrays import Array
 
 NODES, SWEEPS = 32, 4
 """Nodes of the quadrature along a coordinate, and passes over the coordinates."""

@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.result import Compact
-from ivvi.features.blocks import Array
 
 TOLERANCE = 1e-11
 """Largest violation of optimality, in units of the widest side of the box."""

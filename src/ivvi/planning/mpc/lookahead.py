@@ -1,4 +1,12 @@
-"""What a short plan is worth in the mean dynamics."""
+"""What a short plan is worth in the mean dynamics.
+
+Where these are linear and the reward is quadratic, minus that worth is, for the L actions of a plan
+as one vector u of D = L d_a numbers,
+
+    u^T H u / 2 + (J x + f) . u   and what does not depend on u,
+
+with H (D, D), J (D, d_x) and f (D,) from x_l = G_l x + c_l + T_l u and a_l = E_l u.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +16,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.result import Compact
-from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
 from ivvi.planning.riccati import is_concave, reward_coefficients
 from ivvi.rewards import RatingReward
@@ -115,12 +123,10 @@ def _spreads(problem: Problem, steps: int) -> Array | None:
 def quadratic_form(
     problem: Problem, steps: int, remaining: int, tail: tuple[Array, Array]
 ) -> tuple[Array, Array, Array]:
-    """Return H (D, D), J (D, d_x), f (D,), D = L d_a: minus the lookahead of a plan u is
+    """Return H, J and f of minus the lookahead (module docstring).
 
-        u^T H u / 2 + (J x + f) . u  and what does not depend on u,
-
-    from x_l = G_l x + c_l + T_l u and a_l = E_l u, with `remaining` steps to the horizon and
-    V(x_L) = -2 p . x_L - x_L^T P x_L, `tail` = P, p, after the plan.
+    There are `remaining` steps to the horizon, and V(x_L) = -2 p . x_L - x_L^T P x_L,
+    `tail` = P, p, after the plan.
     """
     c, F_x, F_a = problem.affine  # type: ignore[misc]
     d_x, d_a = F_a.shape

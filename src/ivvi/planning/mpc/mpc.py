@@ -7,7 +7,8 @@ The plan maximises, in the mean dynamics x_l+1 = W phi(x_l, a_l),
 over L actions. V is the value as if every action were allowed, which linear models with a
 quadratic reward have in closed form (`riccati`); elsewhere it is one more step with the last
 action held, so that every action has a consequence that counts. Steps beyond the horizon do not
-count. What kind of problem that is decides how it is solved (`MPC.solve`).
+count. What kind of problem that is decides how it is solved (`MPC.solve`). H, J and f are those of
+`lookahead`, with g = J x + f.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.files import Saved
 from ivvi._io.memory import check_memory
 from ivvi._io.result import Compact
 from ivvi.errors import InputError, check_seed
-from ivvi.features.blocks import Array
 from ivvi.planning.mpc.beam_search import best_choice, is_held, usual_depth
 from ivvi.planning.mpc.boltzmann import along_function, along_quadratic, soft_mean
 from ivvi.planning.mpc.box_qp import BoxQP

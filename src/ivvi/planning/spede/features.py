@@ -19,8 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.result import Compact
-from ivvi.features.blocks import Array
 
 MOST_CROSSED = 30
 """States of more coordinates than this get squares, but no products of two of them."""

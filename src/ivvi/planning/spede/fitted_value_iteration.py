@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.result import Compact
 from ivvi.dynamics.rollout import run_episodes
-from ivvi.features.blocks import Array
 from ivvi.planning.problem import Template
 from ivvi.planning.progress import step_done
 from ivvi.planning.quadrature import uses_step
@@ -253,12 +253,12 @@ class HeldOutChoice(Compact):
         """Draw frequencies once and try every number of them with every penalty."""
         most = max(self.counts)
         drawn = Spectral.draw(self.x, self.noise_cov, most, bandwidth, rng, quadratic=quadratic)
-        whole = Regression.of(self.columns(self.x, drawn), drawn.polynomials, 0.0)
+        full_regression = Regression.of(self.columns(self.x, drawn), drawn.polynomials, 0.0)
         candidates = []
         for count in self.counts:
             features = drawn.first(count)
             for ridge in self.ridges:
-                part = whole.part(features.width, ridge)
+                part = full_regression.part(features.width, ridge)
                 residual = part.residual(part.fit(self.v), self.v)
                 candidates.append((features, Choice(count, bandwidth, ridge, quadratic, residual)))
         return candidates

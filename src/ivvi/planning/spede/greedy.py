@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.result import Compact
-from ivvi.features.blocks import Array
 from ivvi.planning.newton import maximise
 from ivvi.planning.problem import Problem
 from ivvi.planning.quadrature import uses_next_state
@@ -142,8 +142,8 @@ class Greedy(Compact):
     ) -> Array:
         """Second derivatives of Q in the continuous coordinates, (n, d_c, d_c).
 
-        With m = W phi(x, a) and its Jacobian J: J^T G'' J from the features, and the second
-        derivatives of r + discount G' . m with G' held.
+        With m = W phi(x, a) and g(m) what the features expect: g'' along the Jacobian of m, and the
+        second derivatives of r + discount g' . m with g' held.
         """
         join, discount = self.problem.actions.join, self.problem.discount
 
@@ -161,8 +161,10 @@ class Greedy(Compact):
             push = (jnp.broadcast_to(e, box.shape),)
             return jax.jvp(mean, (box,), push)[1], jax.jvp(jax.grad(rest), (box,), push)[1]
 
-        J, bend = jax.vmap(along)(jnp.eye(box.shape[1]))  # (d_c, n, d_x), (d_c, n, d_c)
-        curved = jnp.einsum("ink,nkl,jnl->nij", J, features.hessian(m, w), J, optimize="optimal")
+        moved, bend = jax.vmap(along)(jnp.eye(box.shape[1]))  # (d_c, n, d_x), (d_c, n, d_c)
+        curved = jnp.einsum(
+            "ink,nkl,jnl->nij", moved, features.hessian(m, w), moved, optimize="optimal"
+        )
         return discount * curved + jnp.moveaxis(bend, 0, 1)
 
     @cached_property

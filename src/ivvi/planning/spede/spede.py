@@ -20,10 +20,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.files import Saved
 from ivvi._io.result import Compact
 from ivvi.errors import InputError, PlanningWarning
-from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
 from ivvi.planning.spede.features import Spectral
 from ivvi.planning.spede.fitted_value_iteration import (

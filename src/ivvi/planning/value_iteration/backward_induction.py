@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi.errors import InputError, PlanningWarning
-from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
 from ivvi.planning.progress import step_done
 from ivvi.planning.quadrature import uses_step

@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.result import Compact
 from ivvi.dynamics.next_state_distribution import Categories, NoiseLaw, noise_law, outcomes
 from ivvi.errors import InputError
-from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
 from ivvi.planning.quadrature import Noise
 from ivvi.planning.value_iteration.grid import DEVIATIONS, Grid, reachable_means
@@ -133,16 +133,16 @@ class CategoryGrid(Compact):
 
     def _splines(self, grid: Grid, values: Array, y: Array, s: Array) -> Array:
         """Evaluate the splines of combinations s (n, M), of coefficients (S, p), at y (n, M, d)."""
-        xp, (n, M, d) = y.__array_namespace__(), y.shape
+        xp, (n, width, d) = y.__array_namespace__(), y.shape
         if d > 1:
-            at = [grid(one, y.reshape(-1, d)).reshape(n, M) for one in values]
+            at = [grid(one, y.reshape(-1, d)).reshape(n, width) for one in values]
             return xp.take_along_axis(xp.stack(at, axis=-1), s[..., None], axis=-1)[..., 0]
         # all splines on one line, one after another
         count = values.size - 2
         line = Grid(np.zeros(1), np.full(1, count - 1.0), count)
         unit = (y[..., 0] - grid.low[0]) / (grid.high[0] - grid.low[0]) * (grid.points - 1)
         place = s * values.shape[1] + xp.clip(unit, 0.0, grid.points - 1.0)
-        return line(values.reshape(-1), place.reshape(-1, 1)).reshape(n, M)
+        return line(values.reshape(-1), place.reshape(-1, 1)).reshape(n, width)
 
     def around(self, m: Array) -> tuple[Array, Array]:
         """Return next states (K, n, d_x) for means m (n, d_x), and their weights (K, n)."""
@@ -153,10 +153,10 @@ class CategoryGrid(Compact):
         self, problem: Problem, noise: Noise
     ) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
         """Return the states (n, d_x) and the map from V there to coefficients of G."""
-        d, S = self.levels.shape[1], len(self.levels)
+        d, count = self.levels.shape[1], len(self.levels)
         if self.grid is None:
             ends = problem.terminal
-            alive = np.ones(S) if ends is None else 1.0 - np.asarray(ends(self.levels))
+            alive = np.ones(count) if ends is None else 1.0 - np.asarray(ends(self.levels))
             return self.levels, lambda values: np.asarray(alive * values)
         own = Noise(noise.offsets[:, list(self.others)], noise.weights)
         put = np.eye(d)[list(self.others)]
@@ -167,7 +167,7 @@ class CategoryGrid(Compact):
         ]
 
         def fit(values: np.ndarray) -> np.ndarray:
-            parts = zip(averages, values.reshape(S, -1), strict=True)
+            parts = zip(averages, values.reshape(count, -1), strict=True)
             return np.concatenate([average(part) for average, part in parts])
 
         return states, fit

@@ -9,9 +9,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.result import Compact
 from ivvi.errors import InputError
-from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
 from ivvi.planning.quadrature import Noise
 from ivvi.planning.value_iteration.grid import reachable_means
@@ -131,11 +131,11 @@ class Fitted(Compact):
     def average(self, covariance: np.ndarray) -> np.ndarray:
         """Return the map (p, p) from coefficients of V to those of E V(m + e)."""
         d = len(self.centre)
-        S = covariance / np.outer(self.scale, self.scale)
-        damping = np.exp(-0.5 * np.einsum("im,ij,jm->m", self.frequencies, S, self.frequencies))
+        noise = covariance / np.outer(self.scale, self.scale)
+        damping = np.exp(-0.5 * np.einsum("im,ij,jm->m", self.frequencies, noise, self.frequencies))
         free = self.width - len(self.phases)
         average = np.diag(np.concatenate([np.ones(free), damping]))
-        average[0, 1 + d : free] = S[np.triu_indices(d)]
+        average[0, 1 + d : free] = noise[np.triu_indices(d)]
         return average
 
     def averaged_features(self, states: np.ndarray, noise: Noise, terminal: Any) -> np.ndarray:

@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.result import Compact
 from ivvi.errors import InputError
-from ivvi.features.blocks import Array
 from ivvi.planning.best_action import action_count
 from ivvi.planning.problem import Problem
 from ivvi.planning.quadrature import Noise
@@ -209,12 +209,12 @@ def reachable_means(problem: Problem, states: np.ndarray, seed: int) -> np.ndarr
 
 def interpolation(grid: Grid) -> Callable[[np.ndarray], np.ndarray]:
     """Return the map from values at the points of a grid to coefficients of its splines."""
-    S, d = spline_coefficients(grid.points), len(grid.low)
+    to_coefficients, d = spline_coefficients(grid.points), len(grid.low)
 
     def interpolate(values: np.ndarray) -> np.ndarray:
         c = values.reshape((grid.points,) * d)
         for _ in range(d):  # along the first axis, which then becomes the last
-            c = np.moveaxis(np.tensordot(S, c, axes=1), 0, -1)
+            c = np.moveaxis(np.tensordot(to_coefficients, c, axes=1), 0, -1)
         return np.asarray(c).ravel()
 
     return interpolate

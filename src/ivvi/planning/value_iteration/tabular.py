@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.result import Compact
 from ivvi.errors import InputError
-from ivvi.features.blocks import Array
 from ivvi.planning.problem import Problem
 
 MOST_ROWS = 10_000

@@ -19,10 +19,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ivvi._io.arrays import Array
 from ivvi._io.files import Saved
 from ivvi._io.result import Compact
 from ivvi.errors import FileError, InputError, hint
-from ivvi.features.blocks import Array
 from ivvi.planning.best_action import best_action
 from ivvi.planning.newton import STEPS
 from ivvi.planning.problem import Problem, Template

@@ -102,8 +102,8 @@ class VisitedValue:
             basis = values.features(x)
             w = _ridge(basis, v)
             if average is None:
-                G = values.averaged_features(x, noise, problem.terminal) @ w
-                c = _ridge(basis, G)
+                averaged = values.averaged_features(x, noise, problem.terminal) @ w
+                c = _ridge(basis, averaged)
             else:
                 c = average @ w
         parts = values, np.array(coefficients[::-1]), np.zeros(horizon), of_reward

@@ -1,4 +1,8 @@
-"""The leading singular values and vectors of a rating matrix."""
+"""The leading singular values and vectors of a rating matrix.
+
+Here R ~ U diag(singular values) V^T is the matrix (users, movies), with U (users, rank) and V
+(movies, rank).
+"""
 
 from __future__ import annotations
 
