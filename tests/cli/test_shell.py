@@ -63,7 +63,7 @@ def test_the_doctor_says_what_is_wrong_and_fails(monkeypatch):
         """Add one and one."""
         raise ZeroDivisionError("no\nway")
 
-    monkeypatch.setattr(doctor, "STEPS", (broken, doctor._write))
+    monkeypatch.setattr(doctor, "STEPS", (broken, doctor.STEPS[0]))
     result = run("doctor")
     assert result.code == 1
     assert "FAILED: ZeroDivisionError: no way" in result.out

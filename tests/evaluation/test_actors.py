@@ -12,7 +12,7 @@ from ivvi.evaluation.actors import BehaviourActor
 from ivvi.evaluation.model_draws import ModelDraws
 from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.planning import Problem
-from ivvi.planning.behaviour_policy import MEANS, BehaviourPolicy, _chances
+from ivvi.planning.behaviour_policy import MEANS, BehaviourPolicy
 from ivvi.planning.simple_rules import UsualRule
 
 
@@ -104,11 +104,15 @@ def test_doses_are_drawn_with_the_mean_and_the_spread_of_the_log():
 
 
 def test_chances_of_levels_have_the_mean_that_is_asked_for():
-    values, shares = np.array([-1.0, 0.0, 0.5, 7.0]), np.array([0.1, 0.2, 0.3, 0.4])
-    chances = _chances(values, shares)
-    p = np.diff(chances, axis=1, prepend=0.0)
+    values, counts = np.array([-1.0, 0.0, 0.5, 7.0]), np.array([10, 20, 30, 40])
+    acted, x = np.repeat(values, counts)[:, None], np.linspace(-1, 1, 100)[:, None]
+    parts = np.array([[0.0, 0.5, -1.0]]), np.eye(1), np.eye(3), ("x0",), ("a0",), ("x0",)
+    policy = BehaviourPolicy.of(ivvi.Dynamics(ivvi.linear(), *parts, states=x, acted=acted))
+    np.testing.assert_array_equal(policy.levels[0, :4], values)
+    p, shares = np.diff(policy.chances[0, :, :4], axis=1, prepend=0.0), counts / 100
     np.testing.assert_allclose(p @ values, np.linspace(-1, 7, MEANS), atol=1e-9)
     assert (p >= 0).all()
+    np.testing.assert_allclose(policy.chances[0, :, 3:], 1.0)  # the last level is repeated
     place = (shares @ values + 1) / 8 * (MEANS - 1)  # the log's own mean: nearly its own shares
     np.testing.assert_allclose(p[round(place)], shares, atol=0.02)
 

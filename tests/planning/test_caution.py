@@ -92,7 +92,8 @@ def test_more_caution_never_raises_a_bound(fit, cautious):
     rule = cautious.rule
     with jax.enable_x64(True):
         x = jnp.asarray(fit.model.states[:5])
-        options = rule._options(jnp.ones((5, 2)), fall_back(rule.fallback, x, 0))
+        b = fall_back(rule.fallback, x, 0)
+        options = jnp.stack([b + t * (1.0 - b) for t in (0.0, 0.25, 0.5, 1.0)], axis=1)
         bounds = [
             np.asarray(replace(rule, caution=level).bounds(x, options, 0))
             for level in (0.1, 0.5, 0.9)
@@ -284,12 +285,12 @@ def test_a_learned_reward_fades_outside_the_log_for_caution_too():
     rule = ivvi.plan(model, "learned", (-1, 1), **settings).rule
     x, a, total = np.array([[1.0], [50.0]]), np.full((2, 1), 0.5), np.zeros(2)
     with jax.enable_x64(True):
-        found = np.asarray(rule._return(jnp.asarray(x), jnp.asarray(a), 0, jnp.asarray(W)))
+        earned = np.asarray(rule.returns(jnp.asarray(x), jnp.asarray(a), 0, jnp.asarray(W)))
     for _ in range(STEPS + 1):
         total += np.asarray(model.reward(x, a))
         x, a = np.asarray(model.mean(x, a)), 0 * a
-    np.testing.assert_allclose(found, total, atol=1e-9)
-    assert found[1] < found[0]  # without the fading it would earn more
+    np.testing.assert_allclose(earned, total, atol=1e-9)
+    assert earned[1] < earned[0]  # without the fading it would earn more
 
 
 def test_a_policy_may_be_the_fallback(fit, plain, tmp_path):

@@ -16,6 +16,7 @@ from ivvi import ConfoundedEnv, InputError
 from ivvi.features.design import build_design
 from ivvi.logs import Batch
 from ivvi.moments import compute_moments
+from ivvi.sequence.exogeneity_and_stability import joint
 from ivvi.sequence.row_pair_moments import Blocks, compute_sequence_moments
 from ivvi.simulators import World, gaussian
 from ivvi_reproduction.sequence_checks import draw
@@ -230,17 +231,35 @@ def test_one_long_episode_is_cut_into_stretches():
 def test_weights_of_two_count_as_two_rows():
     named = columns(4)
     twice = np.random.default_rng(0).integers(1, 3, 40)[named["episode"]]
-    log = ivvi.read_logs(named | {"w": twice.astype(float)}, weight="w", **_roles())
+    log = ivvi.read_logs(named | {"w": twice.astype(float)}, weight="w", **roles())
     weighted = ivvi.check(log)
     assert weighted.n == 1000
-    unit = ivvi.check(ivvi.read_logs(named | {"w": np.ones(1000)}, weight="w", **_roles()))
+    unit = ivvi.check(ivvi.read_logs(named | {"w": np.ones(1000)}, weight="w", **roles()))
     plain = ivvi.check(ivvi.read_logs(named))
     for check in plain.checks:
         assert unit[check.name].test.p_value == pytest.approx(check.test.p_value, rel=1e-6)
     assert weighted[BALANCE].test.p_value != plain[BALANCE].test.p_value
 
 
-def _roles():
+def test_a_joint_check_names_the_contrast_that_fails():
+    """Two scores that go together, and differ in their mean by much more than in their noise."""
+    rng = np.random.default_rng(6)
+    common, noise = rng.normal(size=100), 0.01 * rng.normal(size=100)
+    scores = np.column_stack([common, common + noise + 0.02])
+    said = finding(scores, ["z with x", "z with y"])
+    assert "z with y less z with x" in said or "z with x less z with y" in said
+    assert "alone, most for" in said
+    apart = np.array([1.0, 0.0])
+    alone = finding(rng.normal(size=(100, 2)) + apart, ["first", "second"])
+    assert alone.startswith("most for first (t =")
+
+
+def finding(scores, labels):
+    """Say what a joint test of scores (blocks, d) finds."""
+    return joint("balance", {"": scores}, {"": labels}, "none", "", 0.05).finding
+
+
+def roles():
     return {"state": "x0", "action": "a0", "instrument": "z0", "next_state": "next_x0"}
 
 
@@ -371,14 +390,14 @@ def test_whole_numbers_that_may_be_codes_are_named():
 
 def test_questions_that_a_log_cannot_answer_say_why():
     named = columns(0)
-    apart = ivvi.check(ivvi.read_logs(named | {"step": 2 * named["step"]}, **_roles()))
+    apart = ivvi.check(ivvi.read_logs(named | {"step": 2 * named["step"]}, **roles()))
     assert apart.global_instruments == ()
     for name in (BALANCE, PLACEBO, SERIAL_Z, SERIAL_E):
         assert apart[name].passed is None
         assert apart[name].reason == "no episode has two consecutive steps"
         assert apart[name].reason in str(apart)
     assert apart[STEPS].passed is not None
-    stateless = ivvi.check(ivvi.read_logs(named, **(_roles() | {"state": ()})))
+    stateless = ivvi.check(ivvi.read_logs(named, **(roles() | {"state": ()})))
     assert stateless[PLACEBO].reason == "the log has no state"
     assert stateless[BALANCE].passed is not None
 
@@ -387,7 +406,7 @@ def test_outputs_without_noise_are_left_out():
     """Rounding errors neither drift nor depend on each other; the noisy output stays as it is."""
     rows = columns(2) | {"known": 1.0 + columns(2)["x0"] + columns(2)["a0"]}
     one, both, none = (
-        ivvi.check(ivvi.read_logs(rows, **(_roles() | {"next_state": names})))
+        ivvi.check(ivvi.read_logs(rows, **(roles() | {"next_state": names})))
         for names in ("next_x0", "next_x0,known", "known")
     )
     for check in one.checks:
@@ -494,7 +513,7 @@ def test_dates_and_timestamps_are_times(kind, tmp_path):
 
 def test_what_is_no_time_is_refused(tmp_path):
     named = columns(0) | {"name": np.repeat("a", 1000), "still": np.ones(1000)}
-    log = ivvi.read_logs(named, **_roles())
+    log = ivvi.read_logs(named, **roles())
     with pytest.raises(InputError, match="time column 'dya' is not in the log; did you mean 'day'"):
         ivvi.check(log, time="dya")
     with pytest.raises(
@@ -507,8 +526,8 @@ def test_what_is_no_time_is_refused(tmp_path):
     with pytest.raises(
         InputError, match="1 missing or infinite values in 1 of 1000 rows, the first"
     ):
-        ivvi.check(ivvi.read_logs(gap, **_roles()), time="day")
-    together = ivvi.read_logs(named | {"day": named["step"] * 1.0}, **_roles())
+        ivvi.check(ivvi.read_logs(gap, **roles()), time="day")
+    together = ivvi.read_logs(named | {"day": named["step"] * 1.0}, **roles())
     found = ivvi.check(together, time="day")
     assert found[DAY].passed is not None
     assert found[DAY_CUSUM].reason == "all episodes have the same mean day"

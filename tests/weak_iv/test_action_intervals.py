@@ -17,6 +17,7 @@ from ivvi.features import polynomial
 from ivvi.sklearn import IVRegressor
 from ivvi.weak_iv.action_intervals import TOO_WEAK, UNBOUNDED, RobustIntervals, settled
 from ivvi.weak_iv.action_strength import holding
+from ivvi.weak_iv.robust_anderson_rubin import solved
 from ivvi.weak_iv.tf_critical_values import ENOUGH_F, TWO_SIDED, tf_critical_value
 
 pytestmark = pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
@@ -313,7 +314,5 @@ def test_too_few_clusters_for_a_set_are_a_reason():
 
 
 def test_singular_curvatures_are_solved_by_the_shortest_step():
-    from ivvi.weak_iv.robust_anderson_rubin import _solved
-
     singular = np.stack([np.diag([2.0, 0.0]), np.eye(2)])
-    np.testing.assert_allclose(_solved(singular, np.ones((2, 2))), [[0.5, 0.0], [1.0, 1.0]])
+    np.testing.assert_allclose(solved(singular, np.ones((2, 2))), [[0.5, 0.0], [1.0, 1.0]])

@@ -380,7 +380,7 @@ def _minimise(scores: EffectScores, thetas: Floats, free: Bools) -> tuple[Floats
     values, slopes, hessians = _evaluate(scores, thetas, free)
     moving = np.flatnonzero(np.isfinite(values))
     for _ in range(STEPS):
-        steps = -_solved(hessians[moving], slopes[moving])
+        steps = -solved(hessians[moving], slopes[moving])
         gains = -np.sum(slopes[moving] * steps, axis=1)
         worth = gains > CLOSE * (1 + values[moving])
         moving, steps = moving[worth], steps[worth]
@@ -402,7 +402,7 @@ def _minimise(scores: EffectScores, thetas: Floats, free: Bools) -> tuple[Floats
     return values, thetas
 
 
-def _solved(A: Floats, b: Floats) -> Floats:
+def solved(A: Floats, b: Floats) -> Floats:
     """Solve A x = b for each of (w, p, p) and (w, p); the shortest x where a matrix is singular."""
     try:
         return np.asarray(np.linalg.solve(A, b[:, :, None])[:, :, 0])

@@ -246,8 +246,8 @@ def test_the_wild_bootstrap_from_moments_is_that_of_the_rows(d_z):
     c = np.array([0.0, 0.0, 1.0])
     for theta in (0.0, -0.4):
         t, drawn = brute_wild(columns, theta, wild.weights)
-        np.testing.assert_allclose(wild._restricted(c, theta)(wild.weights), drawn, rtol=1e-6)
-        assert wild._statistic(c, theta)[0] == pytest.approx(t, rel=1e-8)
+        np.testing.assert_allclose(wild.restricted(c, theta)(wild.weights), drawn, rtol=1e-6)
+        assert wild.test(c, theta).t == pytest.approx(t, rel=1e-8)
     found = wild.test(c)
     low, high = found.interval
     assert low < found.estimate < high

@@ -99,9 +99,14 @@ def test_a_saved_fit_gives_the_same_table(fits, tmp_path):
 def test_stars_are_given_only_when_asked_for(fits):
     assert "*" not in ivvi.table(fits).to_csv()
     starred = ivvi.table(fits, stars=True)
+    rows = rows_of(starred)
+    heads = list(zip(rows[0], rows[1], strict=True))
+    places = {tuple(row[:2]): row for row in rows}
     for row in starred.records():
         stars = sum(row["p_value"] < level for level in (0.01, 0.05, 0.1))
-        assert starred._starred(row["p_value"]) == "*" * stars
+        feature = "Constant" if row["feature"] == "1" else row["feature"]
+        cell = places[row["output"], feature][heads.index((row["fit"], row["estimator"]))]
+        assert cell == cell.rstrip("*") + "*" * stars
     assert "*** p < 0.01" in starred.to_markdown()
 
 

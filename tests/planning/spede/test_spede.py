@@ -127,7 +127,7 @@ def test_hessian_of_q_is_that_of_automatic_differentiation():
     w = np.random.default_rng(3).normal(size=features.width)
     x, a = np.array([[0.3], [-0.8]]), np.array([[0.2], [0.9]])
     with jax.enable_x64(True):
-        hessian = jax.jit(lambda a: greedy._hessian(x, a, jnp.zeros(0), 0, features, w))
+        hessian = jax.jit(lambda a: greedy.hessian(x, a, jnp.zeros(0), 0, features, w))
         found = hessian(jnp.asarray(a))
         one = lambda x, a: greedy.q(x[None], a[None], 0, features, w)[0]  # noqa: E731
         wanted = jax.jit(jax.vmap(jax.hessian(one, argnums=1)))(jnp.asarray(x), jnp.asarray(a))
