@@ -89,7 +89,7 @@ def test_missing_rows_are_dropped_on_request_and_reported(ending, tmp_path):
         ({"name": "recommender", "ratings": "absent.dat"}, ("absent.dat",)),
     ],
 )
-def test_unknown_simulators_and_settings(settings, facts, tmp_path, monkeypatch):
+def test_unknown_simulators_and_settings_are_refused(settings, facts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given = {"name": "linear"} | settings
     with pytest.raises(InputError) as caught:
@@ -160,7 +160,7 @@ def test_a_simulation_of_nothing_is_refused(what, number, tmp_path, simulator):
         (["demo", "--seed", "x"], ("--seed", "integer")),
     ],
 )
-def test_unknown_options_and_commands(arguments, facts, tmp_path, monkeypatch):
+def test_unknown_options_and_commands_are_refused(arguments, facts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert_refused(run(*arguments), *facts)
     assert list(tmp_path.iterdir()) == []

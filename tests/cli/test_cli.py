@@ -351,7 +351,7 @@ def test_only_some_outputs_are_printed_unless_all_are_asked_for(tmp_path):
     assert "output next_x7" in every
 
 
-def test_columns_of_other_names(tmp_path):
+def test_columns_may_have_other_names(tmp_path):
     names = {"episode": "user", "step": "day", "x0": "speed", "a0": "dose", "z0": "coin"}
     table = pa.table(make_rows(d=1))
     table = table.rename_columns([names.get(name, name) for name in table.column_names])

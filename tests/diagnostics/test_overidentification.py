@@ -55,7 +55,7 @@ def agree(ours, theirs):
 
 @pytest.mark.filterwarnings("ignore:the instruments contradict")
 @WEIGHTED
-def test_homoskedastic_tests_against_linearmodels(data, weighted):
+def test_homoskedastic_tests_equal_those_of_linearmodels(data, weighted):
     exog, a, z, y = design(data)
     weight = weights(len(y)) if weighted else None
     d = ivvi.estimate(dependent_log(data, weight), se="unadjusted").diagnostics
@@ -69,7 +69,7 @@ def test_homoskedastic_tests_against_linearmodels(data, weighted):
 
 @WEIGHTED
 @pytest.mark.parametrize("kind", KINDS)
-def test_hansen_j_against_linearmodels(data, kind, weighted):
+def test_hansen_j_equals_that_of_linearmodels(data, kind, weighted):
     exog, a, z, y = design(data)
     weight = weights(len(y)) if weighted else None
     how = {"weight_type": kind} | ({"clusters": data[4]} if kind == "clustered" else {})
@@ -101,14 +101,14 @@ def distance(n, A, c, S):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_joint_hansen_j_by_hand(data, kind):
+def test_joint_hansen_j_follows_its_definition(data, kind):
     n, A, c, S, _ = weigh(data, kind, (0, 1))
     d = ivvi.estimate(dependent_log(data), se=kind).diagnostics
     assert d.joint["hansen_j"].value == pytest.approx(distance(n, A, c, S), rel=1e-5)
     assert d.joint["hansen_j"].df == (len(c) - A.shape[1],)
 
 
-def test_joint_homoskedastic_tests_by_hand(data):
+def test_joint_homoskedastic_tests_follow_their_definitions(data):
     """Seemingly unrelated Wald tests from the rows: n tr(S^-1 U'PU), (n - k) tr(S^-1 ...)."""
     exog, a, z, y = design(data)
     d = ivvi.estimate(dependent_log(data), se="unadjusted").diagnostics
@@ -131,7 +131,7 @@ def test_joint_homoskedastic_tests_by_hand(data):
 
 
 @pytest.mark.parametrize("kind", ["unadjusted", *KINDS])
-def test_difference_in_sargan_by_hand(data, kind):
+def test_difference_in_sargan_follows_its_definition(data, kind):
     """Hansen's J with and without the suspects, both weighted by the whole set's variance."""
     fit = ivvi.estimate(dependent_log(data), se=kind)
     found = fit.difference_in_sargan("z1")
@@ -150,7 +150,7 @@ def test_difference_in_sargan_by_hand(data, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_robust_wu_hausman_against_statsmodels(data, kind):
+def test_robust_wu_hausman_equals_that_of_statsmodels(data, kind):
     """The F test of the first stages' residuals in the augmented regression."""
     exog, a, z, y = design(data)
     Psi = np.column_stack([exog, z])
@@ -186,7 +186,7 @@ def test_an_invalid_instrument_is_found():
     assert stats.chi2.sf(left, 1) > 1e-4
 
 
-def test_suspects_that_cannot_be_tested(confounded, moments_of):
+def test_suspects_that_cannot_be_tested_are_refused(confounded, moments_of):
     m = moments_of(*confounded(1, d_a=1, d_z=2))
     with pytest.raises(InputError, match="without z0, z1 the instruments do not identify"):
         difference(m, ["z0", "z1"])

@@ -42,7 +42,7 @@ def correlation(covariance):
 
 
 @pytest.mark.parametrize("k", LINEAR)
-def test_error_of_the_closed_form_and_of_least_squares(k, fits, truths):
+def test_the_closed_form_errs_less_than_a_tenth_of_least_squares(k, fits, truths):
     exact, least_squares = LINEAR[k]
     for fit in fits[k]:
         error = np.linalg.norm(fit.W - truths[k])
@@ -108,7 +108,7 @@ def test_error_falls_like_the_root_of_the_rows(simulated, truths):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", ["I", "III", "VI"])
-def test_standard_errors_over_many_logs(simulator, setting):
+def test_standard_errors_are_the_spread_over_many_logs(simulator, setting):
     """The spread of W over 200 logs is what each log says it is."""
     env = simulator("linear", 2, setting)
     W_star, scores = env.world.W_star, []

@@ -56,7 +56,7 @@ def test_the_lasso_meets_its_optimality_conditions(confounded, moments_of, seed,
 
 @pytest.mark.peers
 @pytest.mark.parametrize("penalty", [0.3, 0.05, 0.005])
-def test_the_lasso_against_scikit_learn(penalty, confounded, moments_of):
+def test_the_lasso_equals_that_of_scikit_learn(penalty, confounded, moments_of):
     peer = pytest.importorskip("sklearn.linear_model")
     moments = moments_of(*confounded(3, 300, 3, 2, 4))
     W = Penalised("lasso", penalty).solve(moments).W
@@ -119,7 +119,7 @@ def test_the_criterion_is_the_projected_moment_of_the_fold_left_out(confounded, 
     assert found.chosen[0] == found.penalties[np.argmin(found.error[:, 0])]
 
 
-def test_rules_for_the_penalty(confounded, moments_of):
+def test_the_penalty_is_chosen_by_the_rule_that_is_asked_for(confounded, moments_of):
     moments = moments_of(*confounded(7, 300, 3, 1, 2), episode=EPISODES)
     best = Penalised().cross_validate(moments)
     careful = Penalised(one_se=True).cross_validate(moments)
@@ -172,7 +172,7 @@ def test_a_log_gives_what_kept_episodes_give():
     assert one.method == "lasso"
 
 
-def test_requests_that_cannot_be_met(confounded, moments_of):
+def test_penalties_that_cannot_be_applied_or_chosen_are_refused(confounded, moments_of):
     with pytest.raises(InputError, match="unknown penalty 'laso'; did you mean 'lasso'"):
         Penalised("laso")
     with pytest.raises(InputError, match="the penalty is -1"):

@@ -51,7 +51,7 @@ def test_degrees_can_be_chosen_too():
     assert ivvi.choose_features(log, ["linear", "poly2", "poly3"]).word == "poly2"
 
 
-def test_the_criterion_by_its_definition(moments_of):
+def test_the_criterion_follows_its_definition(moments_of):
     named = rows(1, bend=0.2)
     found = ivvi.choose_features(ivvi.read_logs(named), ["linear", "poly2"], folds=3)
     x, a, z, y = (named[name][:, None] for name in ("x0", "a0", "z0", "next_x0"))
@@ -97,7 +97,7 @@ def test_what_is_not_identified_is_not_chosen():
     assert found.to_json()["candidates"][1]["gain"] is None
 
 
-def test_choices_that_cannot_be_made():
+def test_choices_that_cannot_be_made_are_refused():
     log = ivvi.read_logs(rows(0))
     with pytest.raises(InputError, match="the candidates are linear"):
         ivvi.choose_features(log, ["linear"])
@@ -203,7 +203,7 @@ def test_a_plot_is_written_once(fit, tmp_path):
     assert json.loads(json.dumps(found.to_json()))["output"] == "next_x0"
 
 
-def test_curves_that_cannot_be_drawn(fit):
+def test_curves_that_cannot_be_drawn_are_refused(fit):
     with pytest.raises(InputError, match="no state or action 'x00'; did you mean 'x0'"):
         ivvi.curve(fit, "x00", "x0")
     with pytest.raises(InputError, match="no output 'next_x00'; did you mean 'next_x0'"):

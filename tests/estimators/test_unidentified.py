@@ -52,7 +52,7 @@ def test_many_free_directions_are_counted_not_listed(log_of, confounded):
     assert str(caught.value).count("[") == 3
 
 
-def test_least_squares_needs_no_instrument(tmp_path):
+def test_the_command_needs_no_instrument_for_least_squares(tmp_path):
     case = IDENTIFICATION_CASES["too few instruments"]
     options = (*case.options(), "--method", "least-squares")
     found, _ = fit_json(case.make(tmp_path), *options, folder=tmp_path)

@@ -44,7 +44,7 @@ def test_the_length_of_an_interval_is_the_logs_where_episodes_end(fit):
     assert 0.3 < max(lengths) < 4 / 3 * min(lengths)  # of 16 episodes it was 2.3 times
 
 
-def test_intervals_of_four_kinds():
+def test_intervals_of_four_kinds_have_the_ends_of_their_formulas():
     draws = np.linspace(-1, 3, 401)
     amount = IntervalEstimate(0.0, draws, 0.9)
     assert amount.interval_of("percentile") == pytest.approx((-0.8, 2.8), abs=0.01)

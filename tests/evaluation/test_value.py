@@ -74,7 +74,7 @@ def test_the_value_is_that_of_the_simulator(worth, simulator):
     assert worth.gains["zero"].probability == 1.0
 
 
-def test_the_log_flatters_its_own_policy(worth, fit, simulated):
+def test_a_log_shows_more_than_its_policy_is_worth(worth, fit, simulated):
     log = simulated("linear", 2, episodes=60, horizon=40, seed=3)
     rewards = log.table.table["reward"].to_numpy().reshape(60, 40)
     assert worth.shown == pytest.approx(rewards.sum(axis=1).mean(), rel=1e-9)

@@ -86,7 +86,7 @@ def test_the_kind_of_the_weights_is_said_and_kept(tmp_path):
         (("--weight-kind", "frequency"), "frequency weights need a weight column"),
     ],
 )
-def test_weights_that_cannot_be_used(options, fact, tmp_path):
+def test_weights_that_cannot_be_used_are_refused(options, fact, tmp_path):
     write_table(ROWS | {"half": np.full(400, 0.5)}, tmp_path / "log.parquet")
     roles = [
         o for pair in zip(OPTIONS[::2], OPTIONS[1::2], strict=True) for o in pair if "x" not in pair

@@ -77,7 +77,7 @@ def test_without_instruments_it_is_least_squares(wages):
 
 
 @pytest.mark.filterwarnings("ignore:the instruments contradict", "ignore:.* exact copies")
-def test_several_outputs_weights_and_groups(wages):
+def test_several_outputs_weights_and_groups_are_taken(wages):
     X, y, z = wages
     Y, weight = np.column_stack([y, 2 * y]), np.arange(len(y)) % 3 + 1.0
     fit = IVRegressor(actions=[0]).fit(X, Y, Z=z, sample_weight=weight, groups=np.arange(400) // 8)

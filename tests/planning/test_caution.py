@@ -170,7 +170,7 @@ def test_outside_the_log_what_was_usual_is_done(fit, plain):
     np.testing.assert_allclose(policy(near), plain(near), atol=1e-9)
 
 
-def test_choices_of_a_finite_set(fit):
+def test_caution_chooses_from_a_finite_set(fit):
     choices = [[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0]]
     x = np.array([[8.0, 8.0]])
     sure = ivvi.plan(
@@ -188,7 +188,7 @@ def test_choices_of_a_finite_set(fit):
     assert unsure(x).tolist() == [[0.0, 0.0]]
 
 
-def test_the_firmness_of_advice(fit, plain):
+def test_advice_is_firm_where_plans_for_all_draws_agree(fit, plain):
     found = ivvi.stability(plain, fit, [[10.0, 10.0], [0.05, 0.0], [300.0, 0.0]], draws=20)
     assert found.agreement[0] == 1.0  # saturated
     assert found.drawn.shape == (20, 3, 2)

@@ -108,7 +108,7 @@ def test_where_a_gain_is_unsure_does_not_depend_on_the_largest_size(case):
         band.union(0.5)
 
 
-def test_what_counts_as_a_flip():
+def test_an_action_flips_across_zero_or_the_middle_of_its_box_or_to_another_choice():
     box = Actions.box([-1.0, 1.0], [1.0, 3.0])
     flips = has_flipped(box, np.array([0.5, 2.5]), np.array([0.1, 1.5]))
     assert flips.tolist() == [False, True]  # the second box does not hold 0: its middle is 2

@@ -86,7 +86,7 @@ def test_cusum_of_many_blocks_looks_at_times_that_all_have():
     assert (moved.where, moved.p_value < 1e-6 < still.p_value) == ("b", True)
 
 
-def test_the_range_of_a_bridge_against_simulated_ones():
+def test_the_range_of_a_bridge_has_the_tail_of_simulated_ones():
     """Kuiper's 5% point is 1.747; the share of simulated bridges beyond it agrees."""
     assert Range(1.747, "").p_value == pytest.approx(0.05, abs=2e-4)
     assert Range(0.3, "").p_value == 1.0

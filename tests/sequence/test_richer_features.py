@@ -117,7 +117,7 @@ def test_restricted_moments_are_those_of_the_smaller_features():
         ("fourier:20", "fourier:40"),
     ],
 )
-def test_the_next_richer_word(word, richer):
+def test_each_word_has_a_next_richer_one(word, richer):
     assert richer_word(word) == richer
 
 

@@ -119,7 +119,7 @@ def hotelling(scores):
 
 
 @pytest.mark.parametrize("gaps", [False, True])
-def test_balance_placebo_and_serial_dependence_by_their_definitions(gaps):
+def test_balance_placebo_and_serial_dependence_follow_their_definitions(gaps):
     log = ivvi.read_logs(columns(3, gaps=gaps))
     found, batch = ivvi.check(log), log.to_batch(episodes=True)
     now, before, episode = lagged(batch)
@@ -328,7 +328,7 @@ def test_an_effect_that_varies_with_the_state_is_found_and_named():
     assert again.reason == "psi has the products of states and instruments already"
 
 
-def test_new_conditions_by_their_definitions():
+def test_new_conditions_follow_their_definitions():
     """E[h e] = 0 with residuals of W from the other episodes in the spread."""
     log = ivvi.read_logs(columns(5))
     found, batch = ivvi.check(log), log.to_batch(episodes=True)
@@ -453,7 +453,7 @@ def test_a_change_of_w_in_calendar_time_is_found_whatever_the_order(kind):
         assert "add day as a state" in str(found)
 
 
-def test_calendar_checks_by_their_definitions():
+def test_calendar_checks_follow_their_definitions():
     log = ivvi.read_logs(columns(5))
     found, batch = ivvi.check(log, time="day"), log.timed("day").to_batch(episodes=True)
     Phi = np.column_stack([np.ones(len(batch)), batch.x, batch.a])

@@ -23,7 +23,7 @@ def test_instruments_find_the_truth_and_least_squares_does_not(name, simulator, 
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_same_seed_same_log(name, simulator):
+def test_the_seed_decides_the_log_of_a_clinic(name, simulator):
     env = simulator(name)
     one, two, other = (env.collect(episodes=20, seed=s).to_arrow() for s in (3, 3, 4))
     assert one.equals(two)

@@ -120,7 +120,7 @@ def test_the_model_is_a_gymnasium_environment(fit, actions):
     check_env(fit.model.as_env(REWARD, actions, starts=[[1.0, 2.0]]), skip_render_check=True)
 
 
-def test_mixed_actions_in_gymnasium():
+def test_a_box_and_choices_make_a_gymnasium_space():
     both = ivvi.Actions.product(ivvi.Actions.box([0.0], [5.0]), ivvi.Actions.binary(1))
     space = both.to_space()
     assert space[1].n == 2
@@ -134,7 +134,7 @@ def test_mixed_actions_in_gymnasium():
         ({"horizon": 0}, "horizon is 0"),
     ],
 )
-def test_bad_settings_of_the_model_environment(fit, settings, fact):
+def test_bad_settings_of_the_model_environment_are_refused(fit, settings, fact):
     with pytest.raises(ivvi.InputError, match=fact):
         fit.model.as_env(REWARD, (-1, 1), **settings)
 
@@ -268,7 +268,7 @@ def test_what_plan_has_saved_acts_as_the_policy_does(saved, policy):
     )
 
 
-def test_act_on_a_table(saved, policy, tmp_path):
+def test_act_adds_actions_to_a_table_of_states(saved, policy, tmp_path):
     states = np.random.default_rng(0).normal(size=(7, 2))
     table = pa.table({"x0": states[:, 0], "x1": states[:, 1]})
     pq.write_table(table, tmp_path / "states.parquet")
@@ -288,7 +288,7 @@ def test_act_on_a_table(saved, policy, tmp_path):
     )
 
 
-def test_evaluate_on_the_command_line(saved, tmp_path):
+def test_the_command_line_evaluates_policies(saved, tmp_path):
     done = run(
         *("evaluate", saved / "policy", "--env", "linear", "--dim", 2, "--horizon", 20),
         *("--episodes", 16, "--against", "optimal,zero", "--plot", tmp_path / "r.png"),
@@ -343,7 +343,7 @@ def test_act_quotes_names_with_commas(linear_model, tmp_path):
         (("--reward", REWARD, "--action-low", -1, "--action-high", 1, "--method", "mcp"), "'mpc'"),
     ],
 )
-def test_plans_that_are_refused(saved, tmp_path, options, fact):
+def test_plans_with_bad_options_are_refused(saved, tmp_path, options, fact):
     assert_refused(run("plan", saved / "model", "--out", tmp_path / "policy", *options), fact)
     assert list(tmp_path.iterdir()) == []
 
@@ -366,7 +366,7 @@ def test_plans_that_are_refused(saved, tmp_path, options, fact):
         ),
     ],
 )
-def test_states_that_are_refused(saved, options, fact):
+def test_acts_with_bad_options_are_refused(saved, options, fact):
     assert_refused(run("act", saved / "policy", *options), fact)
 
 

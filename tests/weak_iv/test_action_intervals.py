@@ -252,7 +252,7 @@ def test_a_custom_map_is_judged_as_the_same_map_in_words():
     assert [s.feature for s in theirs.first_stage] == ["a0", "a0^2", "x0*a0", "x1*a0"]
 
 
-def test_which_features_hold_an_action():
+def test_features_that_hold_an_action_are_found():
     held = holding(polynomial(2, cross=True), 1, 2, None)
     names = polynomial(2, cross=True).names(["x"], ["a", "b"])
     told = [{n for n, one in zip(names, row, strict=True) if one} for row in held]

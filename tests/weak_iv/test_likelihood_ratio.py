@@ -218,7 +218,7 @@ def test_instruments_that_contradict_each_other_empty_it(confounded, moments_of)
 
 @pytest.mark.parametrize(("k", "p"), [(3, 2), (5, 2), (6, 4), (3, 3)])
 @pytest.mark.parametrize(("ratio", "s"), [(4.0, 1e-10), (6.0, 3.0), (9.0, 80.0)])
-def test_the_tail_of_several_parameters_against_simulated_ones(k, p, ratio, s):
+def test_the_tail_of_several_parameters_is_that_of_simulated_ones(k, p, ratio, s):
     rng = np.random.default_rng(0)
     K = rng.chisquare(p, 200_000)
     J = rng.chisquare(k - p, 200_000) if k > p else np.zeros(200_000)

@@ -36,7 +36,7 @@ def test_taking_rows_away_is_the_inverse_of_adding_them():
     np.testing.assert_allclose(found.scatter, expected.scatter, atol=1e-9)
 
 
-def test_errors_by_their_definition():
+def test_errors_follow_their_definition():
     log = opened()
     head, design = log.head(episodes=True), build_design(log, "linear")
     folds = head.episode % 3

@@ -255,7 +255,7 @@ def test_the_wild_bootstrap_from_moments_is_that_of_the_rows(d_z):
     assert wild.p_value(c, high + 0.05) < 0.05 < wild.p_value(c, high - 0.05)
 
 
-def test_wild_errors_of_a_fit_and_of_the_command(tmp_path):
+def test_the_command_gives_wild_errors_for_two_stage_least_squares_alone(tmp_path):
     source = write_table(uneven(), tmp_path / "log.parquet")
     options = ("--cluster", "ward", "--se", "wild", "--draws", 999)
     done = run("fit", source, *options, "--out", tmp_path / "m", "--json", tmp_path / "f.json")
@@ -348,7 +348,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("verb", COMMANDS)
-def test_cluster_columns_that_cannot_be_used(verb, tmp_path, monkeypatch):
+def test_cluster_columns_that_cannot_be_used_are_refused(verb, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = make_rows(20, 10)
     rows["one"] = np.zeros(200)
@@ -378,7 +378,7 @@ def test_cluster_columns_that_cannot_be_used(verb, tmp_path, monkeypatch):
         (("--cluster", "ward,episode"), "expected at most 1 for wild"),
     ],
 )
-def test_wild_bootstraps_that_cannot_be_made(options, fact, tmp_path):
+def test_wild_bootstraps_that_cannot_be_made_are_refused(options, fact, tmp_path):
     rows = make_rows(20, 10)
     rows |= {"four": np.arange(200) % 4, "ward": np.arange(200) % 7}
     source, out = write_table(rows, tmp_path / "log.parquet"), tmp_path / "model"

@@ -345,7 +345,7 @@ def test_differences_of_a_shared_instrument_are_clustered_both_ways():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("weeks", [30, 40])
-def test_size_of_checks_with_a_shared_instrument(weeks):
+def test_checks_keep_their_size_with_a_shared_instrument(weeks):
     """800 logs, every test at 5%: within three binomial deviations of the band from 3% to 7%."""
     p_values: dict[str, list[float]] = {}
     for seed in range(800):

@@ -113,7 +113,9 @@ def test_a_stream_joins_batches_with_and_without_rows_of_no_weight(whole, monkey
 
 
 @pytest.mark.parametrize("order", ["shuffled", "stream"])
-def test_rows_that_do_not_fill_a_mini_batch_or_have_no_weight(small, order, monkeypatch):
+def test_rows_that_do_not_fill_a_mini_batch_or_have_no_weight_are_left_out(
+    small, order, monkeypatch
+):
     monkeypatch.setattr("ivvi.estimators.sgda.loop.CHUNK", 64)
     log, moments = small
     trace = SGDA(batch=33, order=order).solve(moments, log).trace  # 8,000 = 242 * 33 + 14
@@ -205,7 +207,7 @@ def test_the_average_of_the_tail_is_nearer_than_that_of_all(small):
     assert np.abs(last - tail).max() > 0
 
 
-def test_per_sample_steps_and_weights(small):
+def test_per_sample_steps_and_weighted_rows_come_near_the_closed_form(small):
     log, moments = small
     assert SGDA(batch=1).solve(moments, log).trace.error <= 1.0
     batch = log.to_batch()
@@ -297,7 +299,7 @@ def test_words_of_schedules_are_read_and_written():
         ({"memory": "small"}, "unknown memory 'small'"),
     ],
 )
-def test_settings_out_of_range_are_refused(settings, words):
+def test_settings_of_descent_ascent_out_of_range_are_refused(settings, words):
     with pytest.raises(InputError, match=words):
         SGDA(**settings)
 
@@ -311,7 +313,7 @@ def test_descent_ascent_refuses_moments_alone(small):
 
 
 @pytest.mark.parametrize("steps", [1, 2, 10, 12345])
-def test_points_of_the_path(steps):
+def test_points_of_the_path_rise_from_the_first_step_to_the_last(steps):
     points = log_points(steps)
     assert points[0] == 1
     assert points[-1] == steps

@@ -83,7 +83,7 @@ def test_the_shell_takes_the_log_of_a_saved_model(tmp_path):
     assert_refused(run("interval", table, *OPTIONS, "--log", table), "--log is for a saved model")
 
 
-def test_requests_that_cannot_be_met(simulated, confounded, moments_of):
+def test_sets_that_cannot_be_given_are_refused(simulated, confounded, moments_of):
     log = simulated("linear", 2, episodes=30, horizon=20)
     fit = ivvi.estimate(log)
     with pytest.raises(InputError, match="no feature 'a00'; did you mean 'a0'"):

@@ -133,7 +133,7 @@ def test_columns_and_features_must_match(halves, tmp_path):
         update(tmp_path / "model", log)
 
 
-def test_what_cannot_be_updated(halves, tmp_path):
+def test_what_cannot_be_updated_is_refused(halves, tmp_path):
     _, old, new = halves
     fit(old, tmp_path / "bare", "--without-moments")
     assert_refused(run("update", tmp_path / "bare", new), "bare", "keeps no moments")

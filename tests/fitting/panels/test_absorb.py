@@ -196,7 +196,7 @@ def test_effects_are_those_of_the_dummies():
         units["q"]
 
 
-def test_derived_next_states_and_other_features():
+def test_effects_are_absorbed_with_derived_next_states_and_other_features():
     """Squares as features, next states from the next row, an episode as the unit."""
     env = ivvi.make_env("linear", dim=1)
     log = env.collect(episodes=60, horizon=20, seed=2)

@@ -297,7 +297,7 @@ def test_controls_that_a_plan_would_have_to_predict_are_refused(tmp_path):
         ivvi.update(tmp_path / "model", panel("lasting")[0])
 
 
-def test_one_decision_with_controls_and_a_learned_reward():
+def test_one_decision_with_controls_is_planned_for_a_learned_reward():
     """Rows of their own: the outcome is the reward, and a column that is kept is the state."""
     data = rows(7, n=900)
     kept = np.random.default_rng(1).normal(size=900)

@@ -150,7 +150,7 @@ def differences(rows, names):
 
 @pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
 @pytest.mark.parametrize("exogenous", [("w", "d*"), "d1:d4", ()])
-def test_dummies_for_the_years_and_exogenous_states(exogenous):
+def test_dummies_for_the_years_and_exogenous_states_are_their_own_instruments(exogenous):
     """Two-stage least squares of the changes, by hand; and the truth, within four errors."""
     rows = panel(0)
     log = ivvi.read_logs(rows, state=STATES, **PANEL)
@@ -203,7 +203,7 @@ def test_an_exogenous_state_is_known_better():
     assert bent.estimate.design.phi_names == build_design(log, "poly2").phi_names
 
 
-def test_exogenous_states_that_are_none(tmp_path):
+def test_exogenous_states_that_are_none_are_refused(tmp_path):
     rows = panel(1)
     log = ivvi.read_logs(rows, state=("x", "w"), **PANEL)
     with pytest.raises(InputError, match="only matter with differences"):

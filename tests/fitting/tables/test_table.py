@@ -178,7 +178,7 @@ def test_html_shows_in_a_notebook_and_escapes_names(fits):
     assert len({len(re.findall(r"<t[dh]>", row)) for row in rows if "colspan" not in row}) == 1
 
 
-def test_chosen_outputs_features_and_statistics(fits):
+def test_only_chosen_outputs_features_and_statistics_are_shown(fits):
     table = ivvi.table(fits, outputs="next_x1", features=["a*"], statistics="n,verdict")
     assert [row[1] for row in rows_of(table)[2:]] == ["a0", "", "a1", "", "n", "instruments"]
     assert set(table.to_frame().output) == {"next_x1"}

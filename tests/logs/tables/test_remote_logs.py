@@ -59,7 +59,7 @@ def test_rows_in_no_order_are_sorted(tmp_path):
         ("nosuch://bucket/log.parquet", "cannot be opened"),
     ],
 )
-def test_urls_that_name_nothing(url, words, bucket):
+def test_urls_that_name_nothing_are_refused(url, words, bucket):
     with pytest.raises(FileError, match=words):
         ivvi.read_logs(url)
     assert_refused(run("diagnose", url), words)

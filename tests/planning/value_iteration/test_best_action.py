@@ -61,7 +61,7 @@ def test_the_best_action_is_the_best_of_all(monkeypatch, at_once):
 
 
 @pytest.mark.parametrize("at_once", [1 << 22, 50])
-def test_the_best_of_a_box_and_choices(monkeypatch, at_once):
+def test_the_best_of_a_box_and_choices_is_that_of_a_dense_grid(monkeypatch, at_once):
     monkeypatch.setattr(best_action_module, "AT_ONCE", at_once)
     actions = Actions.product(Actions.binary(1), Actions.box(-1.0, 2.0))
     x = np.linspace(-2, 2, 9)[:, None]

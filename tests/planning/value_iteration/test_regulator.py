@@ -145,7 +145,7 @@ def test_bounds_that_bind_are_not_ignored(regulator):
 
 
 @pytest.mark.slow
-def test_fitted_values_in_three_dimensions(model_of):
+def test_fitted_values_of_three_copies_are_three_times_those_of_one(model_of):
     """Three copies of the simulator: three times the optimal return, within 0.5%."""
     rng = np.random.default_rng(0)
     phi = ivvi.custom(nonlinear_mean, ["m0", "m1", "m2"])

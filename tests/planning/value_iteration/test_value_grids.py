@@ -131,7 +131,7 @@ def test_the_steady_part_of_a_horizon_is_filled_in(simulator_model):
             np.testing.assert_allclose(short(x, h), full(x, h), atol=1e-6)
 
 
-def test_the_optimal_return_of_the_simulator(simulator_model):
+def test_the_simulator_has_its_known_optimal_return(simulator_model):
     method = ValueIteration()
     policy = plan(simulator_model, SIMULATED, (-1, 1), horizon=500, method=method, compare=False)
     assert policy.rule.value([[0.0]])[0] == pytest.approx(-27.98, abs=0.02)

@@ -62,7 +62,7 @@ def test_progress_is_told_of_every_step(simulator_model):
         ({"tolerance": 0.0}, "tolerance is 0"),
     ],
 )
-def test_settings_out_of_range_are_refused(settings, sentence):
+def test_settings_of_value_iteration_out_of_range_are_refused(settings, sentence):
     with pytest.raises(InputError, match=sentence.replace("?", r"\?")):
         ValueIteration(**settings)
 
@@ -74,7 +74,7 @@ def refused(model, sentence, *, reward=SIMULATED, actions=(-1, 1), discount=1.0,
     assert "\n" not in str(caught.value)
 
 
-def test_problems_that_a_value_function_cannot_hold(model_of, simulator_model):
+def test_problems_that_a_value_function_cannot_hold_are_refused(model_of, simulator_model):
     rng = np.random.default_rng(0)
     W = np.column_stack([np.zeros(3), 0.5 * np.eye(3), np.eye(3)])
     cube = model_of(ivvi.linear(), W, np.eye(3), rng.normal(size=(10, 3)), 3)

@@ -90,7 +90,7 @@ def test_a_table_is_the_best_of_all_policies(chain):
     np.testing.assert_allclose(policy.rule.value(np.eye(S)), best, atol=1e-12)
 
 
-def test_a_table_at_every_step(chain):
+def test_a_table_is_exact_at_every_step(chain):
     P, R, model = chain
     H, discount = 7, 0.95
     policy = plan(
@@ -126,7 +126,7 @@ def test_a_stationary_table_is_the_best_stationary_policy(chain):
     np.testing.assert_array_equal(policy(np.eye(4), 0), policy(np.eye(4), 50))
 
 
-def test_a_table_without_noise_and_with_an_end(model_of, tmp_path):
+def test_a_table_without_noise_and_with_an_end_is_exact(model_of, tmp_path):
     model = model_of(ivvi.custom(walk_mean, ["mean"]), [[1.0]], [[0.0]], np.arange(6.0)[:, None])
     policy = plan(
         model,
