@@ -6,7 +6,7 @@ import pytest
 import ivvi
 from ivvi import InputError, ValueIteration, load_policy, plan
 from ivvi.errors import PlanningWarning
-from value_problems import SIMULATED, next_reward, walk_mean
+from value_problems import SIMULATED, next_reward, nonlinear_mean, walk_mean
 
 
 @pytest.mark.parametrize(
@@ -111,3 +111,14 @@ def test_values_that_explode_are_refused(model_of):
             horizon=50,
             method=ValueIteration(value="quadratic", points=20),
         )
+
+
+@pytest.mark.slow
+def test_fitted_values_of_three_copies_are_three_times_those_of_one(model_of):
+    """Three copies of the simulator: three times the optimal return, within 0.5%."""
+    rng = np.random.default_rng(0)
+    phi = ivvi.custom(nonlinear_mean, ["m0", "m1", "m2"])
+    model = model_of(phi, np.eye(3), np.eye(3), rng.normal(0.5, 1.3, size=(500, 3)), 3)
+    policy = plan(model, SIMULATED, (-1, 1), horizon=500, method="value-iteration", compare=False)
+    assert policy.rule.values.kind == "fitted"
+    assert policy.rule.value(np.zeros((1, 3)))[0] == pytest.approx(3 * -27.9754, rel=0.005)
