@@ -69,10 +69,10 @@ def test_a_process_that_sorted_leaves_nothing_in_the_temporary_folder(tmp_path):
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
 def test_missing_rows_are_dropped_on_request_and_reported(ending, tmp_path):
     source = table(ending, x1={17: None, 18: None}, z0={40: None})(tmp_path)
-    found, _ = fit_json(source, *OPTIONS, "--drop-missing", folder=tmp_path)
+    facts, _ = fit_json(source, *OPTIONS, "--drop-missing", folder=tmp_path)
     # rows 17, 18 and 40 go, and 16 loses its next row (40 begins an episode, so 39 ends one)
-    assert found["dropped"] == {"with missing values": 3, "without next state": 6 + 1}
-    assert (found["n"], found["episodes"]) == (60 - 3 - 7, 6)
+    assert facts["dropped"] == {"with missing values": 3, "without next state": 6 + 1}
+    assert (facts["n"], facts["episodes"]) == (60 - 3 - 7, 6)
     result = run("fit", source, *OPTIONS, "--drop-missing", "--out", tmp_path / "again")
     assert "7 without next state, 3 with missing values" in result.out
 

@@ -183,11 +183,11 @@ def test_robust_conditional_f_follows_its_definition(data, kind):
         small = (n - k - q) / n
         if kind == "clustered":
             small = (n - k - q) / (n - 1) * (groups - 1) / groups
-        found = stage.robust_conditional_f
-        assert found.value == pytest.approx(wald * small / (q - m + 1), rel=1e-6)
-        assert found.df == (q - m + 1, groups - 1 if kind == "clustered" else n - k - q)
+        statistic = stage.robust_conditional_f
+        assert statistic.value == pytest.approx(wald * small / (q - m + 1), rel=1e-6)
+        assert statistic.df == (q - m + 1, groups - 1 if kind == "clustered" else n - k - q)
     if m == 1:
-        assert found.value == pytest.approx(d.first_stage[0].robust_f.value, rel=1e-8)
+        assert statistic.value == pytest.approx(d.first_stage[0].robust_f.value, rel=1e-8)
 
 
 @pytest.mark.filterwarnings("ignore:the instruments contradict")
@@ -288,8 +288,8 @@ def made(effect, n=4000, d_a=1, d_z=1, seed=0):
 
 @pytest.mark.parametrize(("effect", "word"), [(1.0, "strong"), (0.092, "doubtful"), (0.01, "weak")])
 def test_the_verdict_for_one_action_follows_its_strength(effect, word):
-    found = verdict(made(effect))
-    assert (found.word, "Montiel Olea" in found.rule) == (word, True), found
+    judged = verdict(made(effect))
+    assert (judged.word, "Montiel Olea" in judged.rule) == (word, True), judged
 
 
 def test_several_actions_are_judged_by_bias_and_without_spare_instruments_by_size():
@@ -303,9 +303,9 @@ def test_several_actions_are_judged_by_bias_and_without_spare_instruments_by_siz
 
 def test_the_verdict_says_that_nothing_is_identified(confounded, moments_of):
     x, a, z, y = confounded(1, d_a=2, d_z=1)
-    found = diagnose(moments_of(x, a, z, y)).verdict
-    assert found.word == "not identified"
-    assert "rank of A is" in found.rule
+    judged = diagnose(moments_of(x, a, z, y)).verdict
+    assert judged.word == "not identified"
+    assert "rank of A is" in judged.rule
 
 
 def test_nothing_endogenous_gets_no_verdict(confounded, moments_of):

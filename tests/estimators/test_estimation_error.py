@@ -127,9 +127,9 @@ def test_standard_errors_are_the_spread_over_many_logs(simulator, setting):
 def test_strength_is_the_papers(name, dim, word, printed, digit, simulated):
     """The mean over seeds is the printed number, up to rounding and 4 standard errors."""
     logs = [simulated(name, dim, seed=seed) for seed in range(6)]
-    found = [ivvi.estimate(log, word).diagnostics.strength.mu_iv for log in logs]
-    error = np.std(found, ddof=1) / math.sqrt(len(found))
-    assert abs(np.mean(found) - printed) < digit / 2 + 4 * error
+    strengths = [ivvi.estimate(log, word).diagnostics.strength.mu_iv for log in logs]
+    error = np.std(strengths, ddof=1) / math.sqrt(len(strengths))
+    assert abs(np.mean(strengths) - printed) < digit / 2 + 4 * error
     assert 4 * error < 0.2 * printed  # it can fail
 
 

@@ -201,12 +201,12 @@ def test_the_second_pass_is_that_of_one_process(
         fit.estimate.covariance.joint, one.estimate.covariance.joint, rtol=1e-7, atol=1e-12
     )
     assert fit.estimate.covariance.clusters == one.estimate.covariance.clusters
-    found, wanted = (leaves(f.diagnostics.to_json()) for f in (fit, one))
-    assert found.keys() == wanted.keys()
+    told, wanted = (leaves(f.diagnostics.to_json()) for f in (fit, one))
+    assert told.keys() == wanted.keys()
     assert len(wanted) > 50
     for name, value in wanted.items():
         close = isinstance(value, float)
-        assert found[name] == (pytest.approx(value, rel=1e-6, abs=1e-9) if close else value), name
+        assert told[name] == (pytest.approx(value, rel=1e-6, abs=1e-9) if close else value), name
 
 
 @pytest.mark.parametrize("group", [8, 64])
@@ -348,8 +348,8 @@ def test_a_scheduler_that_does_not_answer_is_one_sentence(tmp_path, monkeypatch)
 def test_a_scheduler_is_reached_by_its_address(client, tmp_path):
     path = write_table(make_rows(), tmp_path / "log.parquet", row_group_size=7)
     address = client.scheduler_info()["address"]
-    found = run("diagnose", path, *OPTIONS, "--scheduler", address, "--json", "-")
-    assert json.loads(found.out)["n"] == 54
+    done = run("diagnose", path, *OPTIONS, "--scheduler", address, "--json", "-")
+    assert json.loads(done.out)["n"] == 54
     both = run("diagnose", path, *OPTIONS, "--scheduler", address, "--workers", 2)
     assert_refused(both, "--scheduler and --workers exclude each other")
 

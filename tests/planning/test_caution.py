@@ -189,11 +189,11 @@ def test_caution_chooses_from_a_finite_set(fit):
 
 
 def test_advice_is_firm_where_plans_for_all_draws_agree(fit, plain):
-    found = ivvi.stability(plain, fit, [[10.0, 10.0], [0.05, 0.0], [300.0, 0.0]], draws=20)
-    assert found.agreement[0] == 1.0  # saturated
-    assert found.drawn.shape == (20, 3, 2)
-    assert found.outside.tolist() == [False, False, True]
-    assert "outside the log" in found.summary().splitlines()[-1]
+    stability = ivvi.stability(plain, fit, [[10.0, 10.0], [0.05, 0.0], [300.0, 0.0]], draws=20)
+    assert stability.agreement[0] == 1.0  # saturated
+    assert stability.drawn.shape == (20, 3, 2)
+    assert stability.outside.tolist() == [False, False, True]
+    assert "outside the log" in stability.summary().splitlines()[-1]
     loose = ivvi.stability(plain, vague(fit.model, 30.0), [[3.0, -3.0]] * 3, draws=20)
     assert loose.agreement[0] < 0.9
 

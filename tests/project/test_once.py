@@ -159,14 +159,14 @@ def test_one_place_decides_clusters():
     """No other module makes errors, changes their clusters, or asks which are usual."""
     deciding = {"standard_errors.py", "resolved_standard_errors.py", "schema.py"}
     root = Path(ivvi.__file__).parent
-    found = [
+    others = [
         f"{path.relative_to(root)}:{node.lineno}"
         for path in root.rglob("*.py")
         if path.name not in deciding
         for node in ast.walk(ast.parse(path.read_text()))
         if _decides_clusters(node)
     ]
-    assert not found
+    assert not others
 
 
 def _decides_clusters(node):

@@ -74,8 +74,8 @@ def test_planning_in_the_clinic_beats_behaviour(simulator, simulated):
     fit = ivvi.estimate(simulated("sepsis", seed=1, **CASES["sepsis"]))
     env = simulator("sepsis")
     policy = ivvi.plan(fit.model, env.reward, (0, 1), horizon=12, method="mpc", compare=False)
-    found = ivvi.evaluate(policy, env, against=("behaviour",), episodes=64)
-    assert found.value("policy").interval[0] > found.value("behaviour").interval[1]
+    evaluation = ivvi.evaluate(policy, env, against=("behaviour",), episodes=64)
+    assert evaluation.value("policy").interval[0] > evaluation.value("behaviour").interval[1]
 
 
 def test_a_direct_effect_and_a_lasting_confounder_are_in_the_log():

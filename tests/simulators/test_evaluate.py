@@ -143,25 +143,27 @@ def test_bad_settings_of_the_model_environment_are_refused(fit, settings, fact):
 
 
 def test_regret_is_paired_and_zero_for_the_optimal(policy, env):
-    found = ivvi.evaluate({"plan": policy}, env, against=("optimal", "zero"), **SHORT)
-    assert found.regret("optimal").mean == 0
-    by_hand = found.rewards["optimal"].sum(axis=1) - found.rewards["plan"].sum(axis=1)
-    assert found.regret("plan").mean == pytest.approx(by_hand.mean())
-    renamed = {f"{name}-{'of' * 10}": r for name, r in found.rewards.items()}
-    lines = replace(found, rewards=renamed, reference=next(iter(renamed))).summary().splitlines()
+    evaluation = ivvi.evaluate({"plan": policy}, env, against=("optimal", "zero"), **SHORT)
+    assert evaluation.regret("optimal").mean == 0
+    by_hand = evaluation.rewards["optimal"].sum(axis=1) - evaluation.rewards["plan"].sum(axis=1)
+    assert evaluation.regret("plan").mean == pytest.approx(by_hand.mean())
+    renamed = {f"{name}-{'of' * 10}": r for name, r in evaluation.rewards.items()}
+    lines = (
+        replace(evaluation, rewards=renamed, reference=next(iter(renamed))).summary().splitlines()
+    )
     assert len({line.index("[") for line in lines[2:]}) == 1  # long names keep the columns
-    assert found.regret("plan").se == pytest.approx(by_hand.std(ddof=1) / np.sqrt(32))
-    assert abs(found.regret("plan").mean) < 0.05 * found.regret("zero").mean
-    assert found.regret("zero").interval[0] > 0
-    curve = found.curve("plan")
-    np.testing.assert_allclose(curve[:, 0], found.rewards["plan"].mean(axis=0))
+    assert evaluation.regret("plan").se == pytest.approx(by_hand.std(ddof=1) / np.sqrt(32))
+    assert abs(evaluation.regret("plan").mean) < 0.05 * evaluation.regret("zero").mean
+    assert evaluation.regret("zero").interval[0] > 0
+    curve = evaluation.curve("plan")
+    np.testing.assert_allclose(curve[:, 0], evaluation.rewards["plan"].mean(axis=0))
     assert (curve[1:, 1] < curve[1:, 2]).all()
 
 
 def test_without_the_optimum_regret_is_to_the_first(policy, env):
-    found = ivvi.evaluate(policy, env, against=("zero",), **SHORT)
-    assert found.reference == "zero"
-    assert found.regret("policy").mean < 0
+    evaluation = ivvi.evaluate(policy, env, against=("zero",), **SHORT)
+    assert evaluation.reference == "zero"
+    assert evaluation.regret("policy").mean < 0
     alone = ivvi.evaluate({"one": policy, "two": push}, env, against=(), **SHORT)
     assert alone.reference == "one"
 
@@ -197,9 +199,9 @@ def test_true_models_have_the_world_s_mean_and_noise(simulator):
         rng = np.random.default_rng(0)
         x, a = rng.normal(size=(5, dim)), rng.uniform(-1, 1, size=(5, dim))
         with jax.enable_x64(True):
-            found = np.asarray(model.mean(jnp.asarray(x), jnp.asarray(a)))
+            mean = np.asarray(model.mean(jnp.asarray(x), jnp.asarray(a)))
             wanted = [np.asarray(world.transition(u, v)) for u, v in zip(x, a, strict=True)]
-        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+        np.testing.assert_allclose(mean, wanted, rtol=1e-12)
         usual = np.eye(dim) + (
             0.3 * (np.eye(dim, k=1) + np.eye(dim, k=-1)) if name == "linear" else 0
         )
@@ -281,10 +283,10 @@ def test_act_adds_actions_to_a_table_of_states(saved, policy, tmp_path):
         tmp_path / "acts.parquet",
     )
     assert done.code == 0, done
-    found = pq.read_table(tmp_path / "acts.parquet")
-    assert found.column_names == ["x0", "x1", "a0", "a1"]
+    answers = pq.read_table(tmp_path / "acts.parquet")
+    assert answers.column_names == ["x0", "x1", "a0", "a1"]
     np.testing.assert_allclose(
-        np.column_stack([found["a0"], found["a1"]]), policy(states), atol=1e-9
+        np.column_stack([answers["a0"], answers["a1"]]), policy(states), atol=1e-9
     )
 
 

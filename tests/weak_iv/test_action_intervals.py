@@ -88,9 +88,9 @@ def test_the_interval_is_the_confidence_set_under_the_errors_of_the_fit(shape, s
     fit = ivvi.estimate(log, se=se)
     for feature in ("a0", f"a{actions - 1}"):
         one = fit.robust_intervals.get("y0", feature)
-        found = ivvi.interval(fit, "y0", feature, method=one.method, se=se, log=log)
-        np.testing.assert_allclose(one.intervals, found.intervals, rtol=1e-5)
-        assert one.level == found.level == 0.95
+        confidence_set = ivvi.interval(fit, "y0", feature, method=one.method, se=se, log=log)
+        np.testing.assert_allclose(one.intervals, confidence_set.intervals, rtol=1e-5)
+        assert one.level == confidence_set.level == 0.95
 
 
 def test_one_instrument_has_one_set_by_either_name():

@@ -187,31 +187,31 @@ def test_sets_do_not_depend_on_units(confounded, moments_of):
 def test_a_combination_is_the_effect_in_other_coordinates(confounded, moments_of):
     """theta = a0's effect minus twice a1's: with b1 = a1 + 2 a0 ... it is one coefficient."""
     x, a, z, y = confounded(6, 300, 1, 2, 3)
-    found = PartialledEffect.of(moments_of(x, a, z, y), "y0", {"a0": 1.0, "a1": -2.0})
+    effect = PartialledEffect.of(moments_of(x, a, z, y), "y0", {"a0": 1.0, "a1": -2.0})
     turned = np.column_stack([a[:, 0], 2 * a[:, 0] + a[:, 1]])  # w0' = w0 - 2 w1, w1' = w1
     direct = PartialledEffect.of(moments_of(x, turned, z, y), "y0", "a0")
     for method in (anderson_rubin, conditional_likelihood_ratio):
-        np.testing.assert_allclose(method(found).intervals, method(direct).intervals, rtol=1e-7)
-    assert found.label == "effect of a0 - 2 a1 on y0"
+        np.testing.assert_allclose(method(effect).intervals, method(direct).intervals, rtol=1e-7)
+    assert effect.label == "effect of a0 - 2 a1 on y0"
 
 
 def test_a_combination_may_have_an_exogenous_part(confounded, moments_of):
     x, a, z, y = confounded(6, 300, 2, 1, 2)
-    found = PartialledEffect.of(moments_of(x, a, z, y), "y0", {"x0": 1.0, "a0": 1.0})
-    assert found.nuisance == 1
+    effect = PartialledEffect.of(moments_of(x, a, z, y), "y0", {"x0": 1.0, "a0": 1.0})
+    assert effect.nuisance == 1
     direct = PartialledEffect.of(moments_of(x, a - x[:, :1], z, y), "y0", "x0")  # w_x' = w_x + w_a
     np.testing.assert_allclose(
-        anderson_rubin(found).intervals, anderson_rubin(direct).intervals, rtol=1e-7
+        anderson_rubin(effect).intervals, anderson_rubin(direct).intervals, rtol=1e-7
     )
 
 
 def test_the_constant_has_a_set_too(confounded, moments_of):
     x, a, z, y = confounded(6, 400, 2, 1, 2)
     moments = moments_of(x, a, z, y)
-    found = anderson_rubin(PartialledEffect.of(moments, "y0", "1"))
+    confidence_set = anderson_rubin(PartialledEffect.of(moments, "y0", "1"))
     fit = Exact().solve(moments)
-    assert found.kind == "bounded"
-    (low, high), width = found.intervals[0], fit.se[0, 0]
+    assert confidence_set.kind == "bounded"
+    (low, high), width = confidence_set.intervals[0], fit.se[0, 0]
     assert low < fit.W[0, 0] < high
     assert 3 < (high - low) / width < 7
 
@@ -228,10 +228,10 @@ def test_the_constant_has_a_set_too(confounded, moments_of):
     ],
 )
 def test_sets_say_what_they_are(intervals, kind, words):
-    found = ConfidenceSet("effect of a0 on y0", intervals, 0.95, "ar")
-    assert found.kind == kind
-    assert words in str(found)
-    described = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    confidence_set = ConfidenceSet("effect of a0 on y0", intervals, 0.95, "ar")
+    assert confidence_set.kind == kind
+    assert words in str(confidence_set)
+    described = json.loads(json.dumps(confidence_set.to_json(), allow_nan=False))
     assert described["kind"] == kind
     assert len(described["intervals"]) == len(intervals)
 

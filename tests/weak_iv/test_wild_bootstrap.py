@@ -58,9 +58,9 @@ def test_the_wild_bootstrap_from_moments_is_that_of_the_rows(d_z):
         t, drawn = brute_wild(columns, theta, wild.weights)
         np.testing.assert_allclose(wild.restricted(c, theta)(wild.weights), drawn, rtol=1e-6)
         assert wild.test(c, theta).t == pytest.approx(t, rel=1e-8)
-    found = wild.test(c)
-    low, high = found.interval
-    assert low < found.estimate < high
+    test = wild.test(c)
+    low, high = test.interval
+    assert low < test.estimate < high
     assert wild.p_value(c, low - 0.05) < 0.05 < wild.p_value(c, low + 0.05)
     assert wild.p_value(c, high + 0.05) < 0.05 < wild.p_value(c, high - 0.05)
 
@@ -71,9 +71,9 @@ def test_the_command_gives_wild_errors_for_two_stage_least_squares_alone(tmp_pat
     done = run("fit", source, *options, "--out", tmp_path / "m", "--json", tmp_path / "f.json")
     assert done.code == 0, done
     assert "wild bootstrap: t = " in done.out
-    found = json.loads((tmp_path / "f.json").read_text())["wild"]["next_x0"]["a0"]
-    assert found["clusters"] == 10
-    assert found["interval"][0] < found["estimate"] < found["interval"][1]
+    facts = json.loads((tmp_path / "f.json").read_text())["wild"]["next_x0"]["a0"]
+    assert facts["clusters"] == 10
+    assert facts["interval"][0] < facts["estimate"] < facts["interval"][1]
     with pytest.raises(InputError, match="only identified two-stage least squares"):
         ivvi.estimate(ivvi.read_logs(source), method="liml", se=StandardErrors("wild", "ward"))
 
@@ -92,15 +92,15 @@ def test_errors_of_nlsw88_are_those_of_stata():
     )
     with pytest.warns(IvviWarning, match="12 clusters by 'industry' count as"):
         fit = ivvi.estimate(log, se=StandardErrors("wild", "industry", draws=99_999), episodes=True)
-    found = fit.inference.wild["wage", "tenure"]
-    assert found.t == pytest.approx(2.6040, abs=5e-5)
-    assert found.p_value == pytest.approx(0.0444, abs=5e-5)  # all 4,096 signs: no chance in it
+    test = fit.inference.wild["wage", "tenure"]
+    assert test.t == pytest.approx(2.6040, abs=5e-5)
+    assert test.p_value == pytest.approx(0.0444, abs=5e-5)  # all 4,096 signs: no chance in it
     # Stata's Anderson-Rubin p is of 999 signs drawn at random
-    assert found.ar_p_value == pytest.approx(0.0370, abs=2 * np.sqrt(0.037 * 0.963 / 999))
+    assert test.ar_p_value == pytest.approx(0.0370, abs=2 * np.sqrt(0.037 * 0.963 / 999))
     # its search for the ends stops as soon as p is within 2 / 4,096 of 5%; here it goes on
     names = fit.moments.design.phi_names
     wild = WildBootstrap(fit.moments, "wage", draws=99_999)
-    for published, end in zip((0.1188, 2.21), found.interval, strict=True):
+    for published, end in zip((0.1188, 2.21), test.interval, strict=True):
         p_value = wild.p_value(np.eye(len(names))[names.index("tenure")], published)
         assert p_value == pytest.approx(0.05, abs=2 / 4096)
         assert end == pytest.approx(published, rel=0.012)

@@ -67,8 +67,8 @@ def test_an_outcome_of_the_same_row_is_noticed_whatever_the_number_of_steps(step
     for seed in range(4):
         for late in (True, False):
             log = opened(short_panel(seed, steps, late=late))
-            found = explained_in_own_row(log.head(episodes=True), log.roles)
-            assert (found is not None) == late
+            explained = explained_in_own_row(log.head(episodes=True), log.roles)
+            assert (explained is not None) == late
 
 
 @pytest.mark.filterwarnings("ignore:the noise of sales lasts")  # as demand does

@@ -162,8 +162,8 @@ def test_errors_of_rueda_are_those_of_ivdiag():
         instrument="lz_pob_mesa_f",
         next_state="e_vote_buying",
     )
-    found = ivvi.interval(log, "e_vote_buying", "lm_pob_mesa", cluster="muni_code")
-    np.testing.assert_allclose(found.intervals, [[-1.263, -0.7046]], atol=5e-4)
+    confidence_set = ivvi.interval(log, "e_vote_buying", "lm_pob_mesa", cluster="muni_code")
+    np.testing.assert_allclose(confidence_set.intervals, [[-1.263, -0.7046]], atol=5e-4)
 
 
 # clusters of other verbs

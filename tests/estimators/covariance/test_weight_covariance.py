@@ -239,14 +239,14 @@ def test_long_episodes_are_remembered_in_place_of_a_second_pass(
     monkeypatch.setattr("ivvi.moments.accumulate.FEW_BYTES", 0)
     monkeypatch.setattr(f"ivvi.moments.accumulate.{limit}", value)
     read = []
-    found = ivvi.estimate(log, method=method, se="clustered", progress=read.append)
-    assert found.moments.design.width == 11
+    fit = ivvi.estimate(log, method=method, se="clustered", progress=read.append)
+    assert fit.moments.design.width == 11
     assert sum(read) == 600 * (passes + (method == "gmm" and passes > 1))
-    assert found.moments.episodes is None
+    assert fit.moments.episodes is None
     monkeypatch.setattr("ivvi.moments.accumulate.KEPT_BYTES", 0)
     again = ivvi.estimate(log, method=method, se="clustered")
-    np.testing.assert_allclose(found.W, again.W, rtol=1e-9)
-    np.testing.assert_allclose(found.se, again.se, rtol=1e-9)
+    np.testing.assert_allclose(fit.W, again.W, rtol=1e-9)
+    np.testing.assert_allclose(fit.se, again.se, rtol=1e-9)
 
 
 def test_episodes_without_weight_are_no_clusters():

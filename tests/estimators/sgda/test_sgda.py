@@ -153,9 +153,9 @@ def test_one_step_is_the_update_of_the_algorithm():
         dual = K @ Psi.T
         error = W @ Phi.T - b.y.T - dual
         W, K = W - 0.01 * dual @ Phi / 8, K + 0.02 * error @ Psi / 8
-    found = SGDA(ConstantSteps(0.01, 0.02), batch=8, passes=3, start=0.2).solve(moments, log)
-    np.testing.assert_allclose(found.W, W, rtol=1e-12)
-    np.testing.assert_allclose(found.K, K, rtol=1e-12)
+    estimate = SGDA(ConstantSteps(0.01, 0.02), batch=8, passes=3, start=0.2).solve(moments, log)
+    np.testing.assert_allclose(estimate.W, W, rtol=1e-12)
+    np.testing.assert_allclose(estimate.K, K, rtol=1e-12)
 
 
 def test_the_sign_that_algorithm_1_prints_diverges(small):

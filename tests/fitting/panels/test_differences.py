@@ -32,14 +32,14 @@ def log(world):
 def test_differences_remove_what_lasts_and_levels_do_not(world, log):
     with pytest.warns(IvviWarning, match="something lasts that the states do not hold"):
         levels = ivvi.estimate(log)
-    found = ivvi.estimate(log, difference=True)
-    assert np.abs((found.W - world.W_star) / found.se).max() < 4
+    fit = ivvi.estimate(log, difference=True)
+    assert np.abs((fit.W - world.W_star) / fit.se).max() < 4
     assert np.abs((levels.W - world.W_star) / levels.se)[:, 1:3].max() > 8
     # least squares in differences is confounded by the e of both steps
-    assert np.abs((found.baseline.W - world.W_star) / found.baseline.se)[:, 1:].max() > 8
+    assert np.abs((fit.baseline.W - world.W_star) / fit.baseline.se)[:, 1:].max() > 8
     # a covariance of n Gaussian rows, each error in two differences, has standard error sqrt(3/n)
     noise = world.confounder.covariance
-    assert np.abs(found.model.noise_cov - noise).max() < 5 * np.sqrt(3 / found.counts.transitions)
+    assert np.abs(fit.model.noise_cov - noise).max() < 5 * np.sqrt(3 / fit.counts.transitions)
 
 
 def test_the_constant_is_that_of_the_average_episode():

@@ -70,21 +70,21 @@ def test_the_reduced_form_is_the_regression_on_the_instruments(log):
         fit = ivvi.estimate(log, se=ivvi.StandardErrors(kind, debiased=False))
         options = {"clusters": batch.episode} if kind == "clustered" else {}
         peer = linearmodels.IV2SLS(batch.y[:, 1], psi, None, None).fit(cov_type=kind, **options)
-        found = fit.inference.reduced_form
-        assert found.names == ("1", "x0", "x1", "z0", "z1")
-        assert found.excluded == ("z0", "z1")
-        np.testing.assert_allclose(found.W[1], peer.params, rtol=1e-10)
-        np.testing.assert_allclose(found.se[1], peer.std_errors, rtol=1e-10)
+        reduced_form = fit.inference.reduced_form
+        assert reduced_form.names == ("1", "x0", "x1", "z0", "z1")
+        assert reduced_form.excluded == ("z0", "z1")
+        np.testing.assert_allclose(reduced_form.W[1], peer.params, rtol=1e-10)
+        np.testing.assert_allclose(reduced_form.se[1], peer.std_errors, rtol=1e-10)
         assert "reduced form" in fit.summary()
-        assert fit.to_json()["reduced_form"]["se"][1] == found.se[1].tolist()
+        assert fit.to_json()["reduced_form"]["se"][1] == reduced_form.se[1].tolist()
 
 
 @pytest.mark.filterwarnings("ignore:collinear")
 def test_the_reduced_form_of_collinear_instruments_has_no_standard_error(log):
     rows = {name: log.to_arrow().column(name).to_numpy() for name in log.roles.columns}
     rows["z2"] = rows["z0"] + rows["z1"]
-    found = ivvi.estimate(ivvi.read_logs(rows), se="robust").inference.reduced_form
-    told = dict(zip(found.names, found.se[0], strict=True))
+    reduced_form = ivvi.estimate(ivvi.read_logs(rows), se="robust").inference.reduced_form
+    told = dict(zip(reduced_form.names, reduced_form.se[0], strict=True))
     assert np.isnan([told["z0"], told["z1"], told["z2"]]).all()
     assert np.isfinite([told["1"], told["x0"], told["x1"]]).all()
 

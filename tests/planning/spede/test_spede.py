@@ -378,8 +378,8 @@ def regret(simulator, simulated, name, dim, seeds=(0,)):
     plans = [
         ivvi.plan(fit.model, **settings, method="spede", seed=seed, compare=False) for seed in seeds
     ]
-    found = [env.rollout(policy, seed=1000).returns.mean() for policy in plans]
-    return best.returns.mean() - np.array(found)
+    earned = [env.rollout(policy, seed=1000).returns.mean() for policy in plans]
+    return best.returns.mean() - np.array(earned)
 
 
 @pytest.mark.slow

@@ -203,5 +203,5 @@ def test_a_reward_of_the_next_state_is_averaged(plane_model):
     problem = Problem.of(plane_model, lambda x, a, x_next: -(x_next[:, 0] ** 2), (-1, 1), horizon=5)
     x, a = plane_model.states[:50], np.linspace(-1, 1, 50)[:, None]
     m = plane_model.mean(x, a)
-    found = mean_reward(problem, reward_noise(problem), x, a, m, 0)
-    np.testing.assert_allclose(found, -(m[:, 0] ** 2) - 0.3, atol=1e-9)
+    averaged = mean_reward(problem, reward_noise(problem), x, a, m, 0)
+    np.testing.assert_allclose(averaged, -(m[:, 0] ** 2) - 0.3, atol=1e-9)

@@ -141,11 +141,11 @@ def test_a_table_without_noise_and_with_an_end_is_exact(model_of, tmp_path):
     for _ in range(4):
         new = np.empty(6)
         for s in range(6):
-            found = []
+            earned = []
             for a in (-1, 1, 2):
                 t = min(max(s + a, 0), 5)
-                found.append(10.0 * (t == 5) - 1 - 0.2 * (a == 2) + (t != 5) * V[t])
-            new[s] = max(found)
+                earned.append(10.0 * (t == 5) - 1 - 0.2 * (a == 2) + (t != 5) * V[t])
+            new[s] = max(earned)
         V = new
     np.testing.assert_allclose(policy.rule.value(np.arange(6.0)[:, None]), V, atol=1e-12)
     again = load_policy(policy.save(tmp_path / "policy"), trust=("value_problems", __name__))

@@ -142,9 +142,9 @@ def test_movielens_leaves_the_movies_against_the_constant_free(simulator):
         ivvi.estimate(log)
     assert re.search(r"\[z0 \+ z1 .* - 10\] is 0, or nearly 0, in every row", str(refused.value))
     with pytest.warns(ivvi.errors.IvviWarning, match="not identified"):
-        found = ivvi.estimate(log, allow_unidentified=True).estimate
-    (named,) = found.unidentified
+        estimate = ivvi.estimate(log, allow_unidentified=True).estimate
+    (named,) = estimate.unidentified
     assert re.fullmatch(r"a\d \+ .* - \d+(\.\d+)?", named)
-    (free,) = found.null
+    (free,) = estimate.null
     assert (free[0] * free[11:] < 0).all()  # each movie against the constant
     assert np.abs(free[1:11]).max() < 0.1 * np.abs(free[11:]).min()  # no state
