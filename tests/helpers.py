@@ -1,6 +1,7 @@
 """Small logs, ways to write them, and the command line, for tests of input and output."""
 
 import contextlib
+import hashlib
 import io
 import json
 import os
@@ -15,7 +16,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from ivvi._io.files import _checksum
+from ivvi._io.replacing import temporary_prefix
 from ivvi.cli.main import main
 
 ROOT = Path(__file__).parents[1]
@@ -132,9 +133,17 @@ def forge(folder, change):
     del document["checksum"]
     change(document)
     stored = described.with_suffix(".npz").read_bytes()
-    document["checksum"] = _checksum(document, stored)
+    text = json.dumps(document, sort_keys=True).encode()
+    document["checksum"] = hashlib.sha256(text + stored).hexdigest()
     described.write_text(json.dumps(document))
     return folder
+
+
+def left_by_the_dead(name):
+    """Return a name beside the file or folder `name`, as a process that is gone leaves it."""
+    lead = f".{name}."
+    own = temporary_prefix(Path(name)).removeprefix(lead).removeprefix(f"{os.getpid()}")
+    return f"{lead}{2**22 + 1}{own}abc"  # a number that no process has
 
 
 def waves(x, u):

@@ -125,7 +125,7 @@ def test_a_killed_run_ends_with_the_same_bits(name, log, tmp_path, reaper):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
-def test_a_soak_of_two_hundred_kills(method, log, tmp_path, reaper):
+def test_a_run_killed_two_hundred_times_ends_with_the_same_bits(method, log, tmp_path, reaper):
     survives(log, method, tmp_path / "state", reaper, random.Random(2), kills=200)
 
 

@@ -12,9 +12,17 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from helpers import OPTIONS, assert_refused, make_rows, mark_thorough, run, run_process, write_table
+from helpers import (
+    OPTIONS,
+    assert_refused,
+    forge,
+    make_rows,
+    mark_thorough,
+    run,
+    run_process,
+    write_table,
+)
 from ivvi import load_model, read_logs
-from ivvi._io import files as files_module
 from ivvi._io.files import (
     FORMAT,
     atomic_file,
@@ -297,10 +305,7 @@ def test_pickles_are_not_loaded(tmp_path):
     """Not even with a checksum that fits."""
     folder = save_folder(tmp_path / "out", "model", FACTS, ARRAYS)
     np.savez(folder / "model.npz", W=np.array([{"a": 1}], dtype=object))
-    document = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-    document.pop("checksum")
-    document["checksum"] = files_module._checksum(document, (folder / "model.npz").read_bytes())
-    (folder / "model.json").write_text(json.dumps(document))
+    forge(folder, lambda document: None)
     with pytest.raises(FileError, match=r"model\.npz cannot be read"):
         load_folder(folder, "model")
 

@@ -100,8 +100,8 @@ def test_a_picture_of_checks_has_a_p_value_for_each():
 
 def test_a_picture_of_a_confidence_set_shows_its_ends():
     """A finite end is a bar where it is; an infinite one an arrow at the edge."""
-    found = ConfidenceSet("effect of a on y", ((-np.inf, -0.5), (1.2, np.inf)), 0.95, "ar")
-    ax = found.plot().axes[0]
+    confidence_set = ConfidenceSet("effect of a on y", ((-np.inf, -0.5), (1.2, np.inf)), 0.95, "ar")
+    ax = confidence_set.plot().axes[0]
     marks = [(m.get_marker(), m.get_xdata()[0]) for m in ax.lines if len(m.get_xdata()) == 1]
     assert [mark for mark, _ in marks] == ["<", "|", "|", ">"]
     assert [x for mark, x in marks if mark == "|"] == [-0.5, 1.2]

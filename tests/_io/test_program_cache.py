@@ -8,6 +8,7 @@ import zlib
 import pytest
 
 from ivvi._io.program_cache import ProgramCache, keep_programs
+from ivvi.cli import doctor
 
 COMPILE = """
 from ivvi._io.program_cache import keep_programs
@@ -102,12 +103,13 @@ def test_a_folder_that_cannot_be_written_is_no_fault(alone, monkeypatch):
 
 
 def test_doctor_shows_the_cache(alone, monkeypatch):
-    from ivvi.cli.doctor import _machine
-
+    monkeypatch.setattr(doctor, "STEPS", ())
     assert compiled() == 0
     count = len(ProgramCache.usual().programs)
-    assert _machine()["programs"].startswith(
-        f"{count} compiled, 0 MiB of at most 512 MiB, in {alone}"
+    assert (
+        doctor.examine()
+        .machine["programs"]
+        .startswith(f"{count} compiled, 0 MiB of at most 512 MiB, in {alone}")
     )
     monkeypatch.setenv("IVVI_CACHE", "off")
-    assert "IVVI_CACHE=off" in _machine()["programs"]
+    assert "IVVI_CACHE=off" in doctor.examine().machine["programs"]

@@ -12,7 +12,7 @@ import threading
 import numpy as np
 import pytest
 
-from helpers import run_process
+from helpers import left_by_the_dead, run_process
 from ivvi._io import replacing
 from ivvi._io.files import atomic_file, load_folder, load_version, save_folder
 from ivvi._io.replacing import locked, put_in_place, recover
@@ -38,8 +38,8 @@ def number(path):
 def way(request, monkeypatch):
     """Replace by the system call, and as where there is none."""
     if request.param == "renames":
-        monkeypatch.setattr(replacing, "_renameat2", lambda: None)
-    elif replacing._renameat2() is None:
+        monkeypatch.setattr(replacing, "renameat2", lambda: None)
+    elif replacing.renameat2() is None:
         pytest.skip("this system cannot exchange folders")
     return request.param
 
@@ -62,7 +62,7 @@ def test_a_rename_that_fails_leaves_the_old_folder(step, tmp_path, monkeypatch):
             raise OSError(28, "No space left on device")
         rename(source, target)
 
-    monkeypatch.setattr(replacing, "_renameat2", lambda: None)
+    monkeypatch.setattr(replacing, "renameat2", lambda: None)
     monkeypatch.setattr(replacing.os, "replace", failing)
     with pytest.raises(OSError, match="No space"):
         save(tmp_path / "out", 2)
@@ -79,7 +79,7 @@ def test_a_file_system_without_exchange_is_told_from_a_fault(answer, raised, tmp
         return -1
 
     save(tmp_path / "out", 1)
-    monkeypatch.setattr(replacing, "_renameat2", lambda: call)
+    monkeypatch.setattr(replacing, "renameat2", lambda: call)
     if raised:
         with pytest.raises(OSError, match="Input/output error"):
             save(tmp_path / "out", 2)
@@ -104,7 +104,7 @@ def test_only_the_version_that_was_read_is_replaced(way, tmp_path):
 
 def test_a_version_that_comes_between_the_look_and_the_exchange_stays(tmp_path):
     """Two runs that no lock keeps apart: the later one notices at the exchange itself."""
-    if replacing._renameat2() is None:
+    if replacing.renameat2() is None:
         pytest.skip("this system cannot exchange folders")
     save(tmp_path / "old", 1)
     save(tmp_path / "rival", 2)
@@ -237,9 +237,9 @@ rename, done = os.replace, []
 def second(*paths):
     if done: die()
     done.append(rename(*paths))
-replacing._renameat2 = lambda: None
+replacing.renameat2 = lambda: None
 os.replace = second""",
-    "after the renames": "replacing._renameat2 = lambda: None\nreplacing.shutil.rmtree = die",
+    "after the renames": "replacing.renameat2 = lambda: None\nreplacing.shutil.rmtree = die",
 }
 SAVE = """
 import os, signal
@@ -269,7 +269,7 @@ def test_killed_anywhere_a_whole_version_is_there_and_leftovers_go(kill, tmp_pat
 
 def test_who_reads_leaves_what_a_run_that_lives_holds(tmp_path):
     save(tmp_path / "out", 1)
-    left = f".out.{2**22 + 1}-{replacing._machine()}-abc"
+    left = left_by_the_dead("out")
     (tmp_path / left).mkdir()
     with holder(tmp_path / "out"):
         assert number(tmp_path / "out") == 1

@@ -69,10 +69,10 @@ def test_a_process_that_sorted_leaves_nothing_in_the_temporary_folder(tmp_path):
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
 def test_missing_rows_are_dropped_on_request_and_reported(ending, tmp_path):
     source = table(ending, x1={17: None, 18: None}, z0={40: None})(tmp_path)
-    found, _ = fit_json(source, *OPTIONS, "--drop-missing", folder=tmp_path)
+    facts, _ = fit_json(source, *OPTIONS, "--drop-missing", folder=tmp_path)
     # rows 17, 18 and 40 go, and 16 loses its next row (40 begins an episode, so 39 ends one)
-    assert found["dropped"] == {"with missing values": 3, "without next state": 6 + 1}
-    assert (found["n"], found["episodes"]) == (60 - 3 - 7, 6)
+    assert facts["dropped"] == {"with missing values": 3, "without next state": 6 + 1}
+    assert (facts["n"], facts["episodes"]) == (60 - 3 - 7, 6)
     result = run("fit", source, *OPTIONS, "--drop-missing", "--out", tmp_path / "again")
     assert "7 without next state, 3 with missing values" in result.out
 
@@ -89,7 +89,7 @@ def test_missing_rows_are_dropped_on_request_and_reported(ending, tmp_path):
         ({"name": "recommender", "ratings": "absent.dat"}, ("absent.dat",)),
     ],
 )
-def test_unknown_simulators_and_settings(settings, facts, tmp_path, monkeypatch):
+def test_unknown_simulators_and_settings_are_refused(settings, facts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given = {"name": "linear"} | settings
     with pytest.raises(InputError) as caught:
@@ -160,7 +160,7 @@ def test_a_simulation_of_nothing_is_refused(what, number, tmp_path, simulator):
         (["demo", "--seed", "x"], ("--seed", "integer")),
     ],
 )
-def test_unknown_options_and_commands(arguments, facts, tmp_path, monkeypatch):
+def test_unknown_options_and_commands_are_refused(arguments, facts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert_refused(run(*arguments), *facts)
     assert list(tmp_path.iterdir()) == []

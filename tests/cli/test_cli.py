@@ -198,19 +198,19 @@ def fitted(log, tmp_path_factory):
 
 
 def test_fit_json_holds_what_is_promised(fitted):
-    found, _, result = fitted
-    assert found.keys() >= FIT_KEYS
-    assert found["diagnostics"].keys() >= DIAGNOSTIC_KEYS
-    assert {"sargan", "hansen_j"} & found["diagnostics"].keys()
-    assert found["outputs"] == ["next_x0", "next_x1", "reward"]
-    assert found["phi"] == ["1", "x0", "x1", "a0", "a1"]
-    assert found["psi"] == ["1", "x0", "x1", "z0", "z1"]
-    assert np.shape(found["W"]) == np.shape(found["se"]) == (3, 5)
-    assert np.shape(found["noise_cov"]) == (3, 3)
-    assert (found["n"], found["episodes"], found["method"]) == (1000, 20, "exact")
-    assert found["dropped"] == {"without next state": 0, "with missing values": 0}
-    assert found["seconds"] > 0
-    assert found["warnings"] == []
+    facts, _, result = fitted
+    assert facts.keys() >= FIT_KEYS
+    assert facts["diagnostics"].keys() >= DIAGNOSTIC_KEYS
+    assert {"sargan", "hansen_j"} & facts["diagnostics"].keys()
+    assert facts["outputs"] == ["next_x0", "next_x1", "reward"]
+    assert facts["phi"] == ["1", "x0", "x1", "a0", "a1"]
+    assert facts["psi"] == ["1", "x0", "x1", "z0", "z1"]
+    assert np.shape(facts["W"]) == np.shape(facts["se"]) == (3, 5)
+    assert np.shape(facts["noise_cov"]) == (3, 3)
+    assert (facts["n"], facts["episodes"], facts["method"]) == (1000, 20, "exact")
+    assert facts["dropped"] == {"without next state": 0, "with missing values": 0}
+    assert facts["seconds"] > 0
+    assert facts["warnings"] == []
     assert result.err == ""
 
 
@@ -246,23 +246,23 @@ def test_the_truth_is_within_five_standard_errors(fitted):
 
 
 def test_the_saved_model_is_the_fit(fitted):
-    found, folder, _ = fitted
+    facts, folder, _ = fitted
     model = load_model(folder)
-    assert model.W.tolist() == found["W"]
-    assert model.noise_cov.tolist() == found["noise_cov"]
+    assert model.W.tolist() == facts["W"]
+    assert model.noise_cov.tolist() == facts["noise_cov"]
     assert (model.state, model.action) == (("x0", "x1"), ("a0", "a1"))
     assert (model.has_reward, model.unidentified) == (True, ())
     kept = json.loads((folder / "model.json").read_text())["facts"]
-    assert kept == found
+    assert kept == facts
 
 
 def test_the_summary_says_what_was_found(fitted):
-    found, folder, result = fitted
+    facts, folder, result = fitted
     assert "1,000 transitions of 20 episodes, method exact" in result.out
     assert f"model saved in {folder}" in result.out
-    for output in found["outputs"]:
+    for output in facts["outputs"]:
         assert f"output {output}\n" in result.out
-    assert f"{found['diagnostics']['mu_iv']:.4g}" in result.out
+    assert f"{facts['diagnostics']['mu_iv']:.4g}" in result.out
     assert "dropped rows      none" in result.out
 
 
@@ -332,13 +332,13 @@ def test_options_of_fit_reach_the_estimator(options, shape, settings, tmp_path):
     columns["reward2"] = columns["reward"] ** 2
     source = write_table(columns, tmp_path / "log.parquet")
     out = tmp_path / "model"
-    found = json.loads(succeed("fit", source, *OPTIONS, *options, "--out", out, "--json", "-").out)
+    facts = json.loads(succeed("fit", source, *OPTIONS, *options, "--out", out, "--json", "-").out)
     weight = "reward2" if "--weight" in options else None
     wanted = estimate(read_logs(source, **ROLES, weight=weight), **settings)
     plain = estimate(read_logs(source, **ROLES))
-    assert np.shape(found["W"]) == shape
-    assert found["W"] == wanted.W.tolist()
-    assert found["se"] == wanted.se.tolist() != plain.se.tolist()
+    assert np.shape(facts["W"]) == shape
+    assert facts["W"] == wanted.W.tolist()
+    assert facts["se"] == wanted.se.tolist() != plain.se.tolist()
 
 
 def test_only_some_outputs_are_printed_unless_all_are_asked_for(tmp_path):
@@ -351,7 +351,7 @@ def test_only_some_outputs_are_printed_unless_all_are_asked_for(tmp_path):
     assert "output next_x7" in every
 
 
-def test_columns_of_other_names(tmp_path):
+def test_columns_may_have_other_names(tmp_path):
     names = {"episode": "user", "step": "day", "x0": "speed", "a0": "dose", "z0": "coin"}
     table = pa.table(make_rows(d=1))
     table = table.rename_columns([names.get(name, name) for name in table.column_names])
@@ -359,9 +359,9 @@ def test_columns_of_other_names(tmp_path):
     columns = ("--state", "speed", "--action", "dose", "--instrument", "coin")
     keys = ("--episode", "user", "--step", "day")
     arguments = ("fit", source, *columns, *keys, "--out", tmp_path / "m", "--json", "-")
-    found = json.loads(succeed(*arguments).out)
-    assert (found["phi"], found["psi"]) == (["1", "speed", "dose"], ["1", "speed", "coin"])
-    assert (found["outputs"], found["episodes"]) == (["next_speed"], 6)
+    facts = json.loads(succeed(*arguments).out)
+    assert (facts["phi"], facts["psi"]) == (["1", "speed", "dose"], ["1", "speed", "coin"])
+    assert (facts["outputs"], facts["episodes"]) == (["next_speed"], 6)
 
 
 def test_a_cross_section_is_a_one_step_log(tmp_path):
@@ -369,9 +369,9 @@ def test_a_cross_section_is_a_one_step_log(tmp_path):
     source = write_table(table, tmp_path / "log.csv")
     columns = ("--action", "a0", "--instrument", "z0", "--next-state", "reward")
     result = succeed("fit", source, *columns, "--out", tmp_path / "m", "--json", "-")
-    found = json.loads(result.out)
-    assert (found["phi"], found["outputs"]) == (["1", "a0"], ["reward"])
-    assert (found["n"], found["episodes"]) == (60, 60)
+    facts = json.loads(result.out)
+    assert (facts["phi"], facts["outputs"]) == (["1", "a0"], ["reward"])
+    assert (facts["n"], facts["episodes"]) == (60, 60)
     assert load_model(tmp_path / "m").mean(np.empty(0), np.ones(1)).shape == (1,)
 
 
@@ -381,15 +381,15 @@ def test_a_cross_section_is_a_one_step_log(tmp_path):
 def test_diagnose_says_what_fit_says(log, fitted, tmp_path):
     arguments = ("diagnose", log, *OPTIONS, "--next-state", "next_x*", "--reward", "reward")
     result = succeed(*arguments, "--json", tmp_path / "found.json")
-    found = json.loads((tmp_path / "found.json").read_text())
-    assert found["diagnostics"] == fitted[0]["diagnostics"]
-    brief = found.pop("brief")
-    assert {name: fitted[0][name] for name in found} == found
+    facts = json.loads((tmp_path / "found.json").read_text())
+    assert facts["diagnostics"] == fitted[0]["diagnostics"]
+    brief = facts.pop("brief")
+    assert {name: fitted[0][name] for name in facts} == facts
     assert brief["instrument"] == fitted[0]["brief"]["instrument"]
-    assert "W" not in found
+    assert "W" not in facts
     assert "identified        yes: rank of A is 5 of 5" in result.out
-    counted = f"{found['n']:,} transitions of {found['episodes']:,} episodes\ndropped rows      "
+    counted = f"{facts['n']:,} transitions of {facts['episodes']:,} episodes\ndropped rows      "
     assert counted in result.out
     for action in ("a0", "a1"):
         assert f"first stage {action}" in result.out
-    assert json.loads(succeed(*arguments, "--json", "-").out) == found | {"brief": brief}
+    assert json.loads(succeed(*arguments, "--json", "-").out) == facts | {"brief": brief}

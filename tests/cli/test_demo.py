@@ -79,8 +79,8 @@ def test_the_commands_that_the_demo_suggests_work(told, tmp_path):
         if "--out" in arguments:
             arguments[-1] = tmp_path / arguments[-1]
         succeed(*arguments)
-    found = load_fit(tmp_path / "my-model")
-    assert np.allclose(found.W, load_fit(folder / "model").W, atol=0.05)
+    fit = load_fit(tmp_path / "my-model")
+    assert np.allclose(fit.W, load_fit(folder / "model").W, atol=0.05)
 
 
 @pytest.mark.slow

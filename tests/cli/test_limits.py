@@ -170,12 +170,12 @@ def test_tiny_row_groups_are_read_together(tmp_path, monkeypatch):
         return original(self, groups, **settings)
 
     monkeypatch.setattr(pq.ParquetFile, "read_row_groups", counted)
-    found = read_logs(path).to_batch()
-    assert len(found) == 150 * 19
+    batch = read_logs(path).to_batch()
+    assert len(batch) == 150 * 19
     passes = 3  # the order and facts that never change are looked at first
     assert sum(reads) <= passes * 3000
     assert len(reads) <= passes * (3000 // parquet_files.MOST_TOGETHER + 1)
-    np.testing.assert_array_equal(found.x, read_logs(table).to_batch().x)
+    np.testing.assert_array_equal(batch.x, read_logs(table).to_batch().x)
 
 
 # Signals

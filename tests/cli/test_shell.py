@@ -51,11 +51,11 @@ def test_the_doctor_finds_this_installation_sound(tmp_path):
     result = run("doctor", "--json", tmp_path / "doctor.json")
     assert (result.code, result.err) == (0, "")
     assert result.out.endswith("all is well\n")
-    found = json.loads((tmp_path / "doctor.json").read_text())
-    assert found["sound"] is True
-    assert found["ivvi"] == ivvi.__version__
-    assert [step["passed"] for step in found["self_check"]] == [True] * 4
-    assert all(found["versions"].values())
+    facts = json.loads((tmp_path / "doctor.json").read_text())
+    assert facts["sound"] is True
+    assert facts["ivvi"] == ivvi.__version__
+    assert [step["passed"] for step in facts["self_check"]] == [True] * 4
+    assert all(facts["versions"].values())
 
 
 def test_the_doctor_says_what_is_wrong_and_fails(monkeypatch):
@@ -63,7 +63,7 @@ def test_the_doctor_says_what_is_wrong_and_fails(monkeypatch):
         """Add one and one."""
         raise ZeroDivisionError("no\nway")
 
-    monkeypatch.setattr(doctor, "STEPS", (broken, doctor._write))
+    monkeypatch.setattr(doctor, "STEPS", (broken, doctor.STEPS[0]))
     result = run("doctor")
     assert result.code == 1
     assert "FAILED: ZeroDivisionError: no way" in result.out

@@ -19,7 +19,7 @@ def assert_whole(commands, every):
     assert all(row["points"] > 0 for row in rows)
 
 
-def test_some_points_of_moments():
+def test_moments_leaves_whole_files_where_some_call_fails():
     assert_whole(["moments --force"], every=25)
 
 
@@ -28,7 +28,7 @@ def test_some_points_of_moments():
     "command",
     [*sorted(set(COMMANDS) - {"reproduce"}), pytest.param("reproduce", marks=pytest.mark.slow)],
 )
-def test_points_of_every_command_that_writes(command):
+def test_every_command_that_writes_leaves_whole_files_where_some_call_fails(command):
     """Some, beginning with the first; ``python tests/crash/crashes.py`` tries all."""
     assert_whole([command], every=37 if command == "reproduce" else 15)
 

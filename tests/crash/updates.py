@@ -38,11 +38,11 @@ def measure(rounds, counts=COUNTS):
                         forked(lambda log=log: main(["update", "model", log])) for log in logs
                     ]
                     codes = [os.waitstatus_to_exitcode(os.waitpid(c, 0)[1]) for c in children]
-                    found = load_fit("model")
+                    fit = load_fit("model")
                     right += (
                         codes == [0] * count
-                        and found.moments.n == expected
-                        and len(set(found.shard.files)) == 1 + count
+                        and fit.moments.n == expected
+                        and len(set(fit.shard.files)) == 1 + count
                         and not list(Path().glob(".*"))
                     )
                 rows.append((count, rounds, count * rounds, right, time.monotonic() - began))

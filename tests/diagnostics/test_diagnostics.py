@@ -87,7 +87,7 @@ def unidentified_case(request, confounded):
     return request.param, (x, a, z, y), named
 
 
-def test_rank_and_free_directions(case, moments_of):
+def test_missing_ranks_are_counted_and_free_directions_named(case, moments_of):
     name, data, named = case
     m = moments_of(*data)
     s, fit = strength(m), Exact().solve(m)
@@ -239,7 +239,7 @@ def test_recommender_mixes_the_actions_against_the_constant(recommended):
     assert honest > s.mean_smallest()
 
 
-def test_recommender_minimum_norm_solution(recommended):
+def test_the_recommender_gets_the_solution_of_minimum_norm(recommended):
     wanted = minimum_norm(recommended.moments)
     np.testing.assert_allclose(recommended.W, wanted, rtol=1e-7, atol=1e-8)
 
@@ -247,7 +247,7 @@ def test_recommender_minimum_norm_solution(recommended):
 # statistics and their reasons
 
 
-def test_diagnose_when_just_identified(confounded, moments_of):
+def test_a_just_identified_model_has_no_sargan_test_and_says_why(confounded, moments_of):
     d = diagnose(moments_of(*confounded(0, d_a=1, d_z=1)))
     assert d.sargan is None
     assert "just identified" in d.reasons["sargan"]
@@ -256,7 +256,7 @@ def test_diagnose_when_just_identified(confounded, moments_of):
     assert d.warnings == ()
 
 
-def test_diagnose_when_not_identified(case, moments_of):
+def test_an_unidentified_model_has_no_sargan_test_and_a_warning(case, moments_of):
     _, data, _ = case
     d = diagnose(moments_of(*data))
     assert d.sargan is None
@@ -272,7 +272,7 @@ def test_every_missing_statistic_has_a_reason(case, moments_of):
         assert d[word] is not None or d["reasons"][word]
 
 
-def test_first_stage_of_no_instrument_to_speak_of(moments_of):
+def test_an_instrument_that_moves_nothing_has_a_small_f_and_is_named_weak(moments_of):
     """Under the null F is about 1, and it is named weak."""
     rng = np.random.default_rng(8)
     x, a, z, y = (rng.normal(size=(5000, d)) for d in (1, 1, 3, 1))
@@ -287,7 +287,7 @@ def test_first_stage_of_no_instrument_to_speak_of(moments_of):
     assert warning.startswith("weak instruments: the effective F is")
 
 
-def test_size_and_power_of_the_specification_tests(moments_of):
+def test_specification_tests_keep_their_size_and_have_power(moments_of):
     """p-values are uniform under the null, and small when it is false."""
     rng = np.random.default_rng(9)
     repeats = 150
@@ -313,7 +313,9 @@ def test_size_and_power_of_the_specification_tests(moments_of):
 
 
 @pytest.mark.parametrize("d_z", [1, 2])
-def test_actions_that_follow_the_instrument_exactly(confounded, moments_of, d_z):
+def test_actions_that_follow_the_instrument_exactly_leave_nothing_to_test(
+    confounded, moments_of, d_z
+):
     """Nothing is left of the action for the confounder: these statistics do not exist."""
     x, _, z, y = confounded(3, d_z=d_z)
     d = diagnose(moments_of(x, 2 * z[:, :1], z, y))
@@ -323,24 +325,24 @@ def test_actions_that_follow_the_instrument_exactly(confounded, moments_of, d_z)
     json.dumps(d.to_json(), allow_nan=False)
 
 
-def test_an_output_that_never_varies(confounded, moments_of):
+def test_an_output_that_never_varies_has_diagnostics_in_json(confounded, moments_of):
     x, a, z, y = confounded(4, d_z=2)
     d = diagnose(moments_of(x, a, z, 0 * y[:, :1]))
     json.dumps(d.to_json(), allow_nan=False)
 
 
-def test_as_many_rows_as_instruments(confounded, moments_of):
+def test_as_many_rows_as_instruments_have_diagnostics_in_json(confounded, moments_of):
     d = diagnose(moments_of(*confounded(5, n=4, d_x=1, d_a=1, d_z=2)))
     json.dumps(d.to_json(), allow_nan=False)
 
 
-def test_rows_of_no_weight_at_all(confounded, log_of):
+def test_rows_of_no_weight_at_all_are_refused(confounded, log_of):
     data = confounded(6)
     with pytest.raises(DataError):
         ivvi.estimate(log_of(*data, weight=np.zeros(len(data[0]))))
 
 
-def test_an_action_that_the_state_determines(confounded, moments_of):
+def test_an_action_that_the_state_determines_is_not_identified(confounded, moments_of):
     x, _, z, y = confounded(7, d_x=1, d_z=1)
     d = diagnose(moments_of(x, 2 * x, z, y))
     assert not d.strength.identified

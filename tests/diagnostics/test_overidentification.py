@@ -55,7 +55,7 @@ def agree(ours, theirs):
 
 @pytest.mark.filterwarnings("ignore:the instruments contradict")
 @WEIGHTED
-def test_homoskedastic_tests_against_linearmodels(data, weighted):
+def test_homoskedastic_tests_equal_those_of_linearmodels(data, weighted):
     exog, a, z, y = design(data)
     weight = weights(len(y)) if weighted else None
     d = ivvi.estimate(dependent_log(data, weight), se="unadjusted").diagnostics
@@ -69,7 +69,7 @@ def test_homoskedastic_tests_against_linearmodels(data, weighted):
 
 @WEIGHTED
 @pytest.mark.parametrize("kind", KINDS)
-def test_hansen_j_against_linearmodels(data, kind, weighted):
+def test_hansen_j_equals_that_of_linearmodels(data, kind, weighted):
     exog, a, z, y = design(data)
     weight = weights(len(y)) if weighted else None
     how = {"weight_type": kind} | ({"clusters": data[4]} if kind == "clustered" else {})
@@ -101,14 +101,14 @@ def distance(n, A, c, S):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_joint_hansen_j_by_hand(data, kind):
+def test_joint_hansen_j_follows_its_definition(data, kind):
     n, A, c, S, _ = weigh(data, kind, (0, 1))
     d = ivvi.estimate(dependent_log(data), se=kind).diagnostics
     assert d.joint["hansen_j"].value == pytest.approx(distance(n, A, c, S), rel=1e-5)
     assert d.joint["hansen_j"].df == (len(c) - A.shape[1],)
 
 
-def test_joint_homoskedastic_tests_by_hand(data):
+def test_joint_homoskedastic_tests_follow_their_definitions(data):
     """Seemingly unrelated Wald tests from the rows: n tr(S^-1 U'PU), (n - k) tr(S^-1 ...)."""
     exog, a, z, y = design(data)
     d = ivvi.estimate(dependent_log(data), se="unadjusted").diagnostics
@@ -131,10 +131,10 @@ def test_joint_homoskedastic_tests_by_hand(data):
 
 
 @pytest.mark.parametrize("kind", ["unadjusted", *KINDS])
-def test_difference_in_sargan_by_hand(data, kind):
+def test_difference_in_sargan_follows_its_definition(data, kind):
     """Hansen's J with and without the suspects, both weighted by the whole set's variance."""
     fit = ivvi.estimate(dependent_log(data), se=kind)
-    found = fit.difference_in_sargan("z1")
+    tests = fit.difference_in_sargan("z1")
     for output in range(2):
         n, A, c, S, r = weigh(data, "robust" if kind == "unadjusted" else kind, (output,))
         if kind == "unadjusted":
@@ -144,13 +144,13 @@ def test_difference_in_sargan_by_hand(data, kind):
         keep = np.delete(np.arange(r), r - data[2].shape[1] + 1)
         part = distance(n, A[keep], c[keep], S[np.ix_(keep, keep)])
         wanted = distance(n, A, c, S) - part
-        assert found[output].value == pytest.approx(wanted, rel=1e-5)
-        assert found[output].df == (1,)
-        assert found[output].p_value == pytest.approx(stats.chi2.sf(wanted, 1), rel=1e-4)
+        assert tests[output].value == pytest.approx(wanted, rel=1e-5)
+        assert tests[output].df == (1,)
+        assert tests[output].p_value == pytest.approx(stats.chi2.sf(wanted, 1), rel=1e-4)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_robust_wu_hausman_against_statsmodels(data, kind):
+def test_robust_wu_hausman_equals_that_of_statsmodels(data, kind):
     """The F test of the first stages' residuals in the augmented regression."""
     exog, a, z, y = design(data)
     Psi = np.column_stack([exog, z])
@@ -186,7 +186,7 @@ def test_an_invalid_instrument_is_found():
     assert stats.chi2.sf(left, 1) > 1e-4
 
 
-def test_suspects_that_cannot_be_tested(confounded, moments_of):
+def test_suspects_that_cannot_be_tested_are_refused(confounded, moments_of):
     m = moments_of(*confounded(1, d_a=1, d_z=2))
     with pytest.raises(InputError, match="without z0, z1 the instruments do not identify"):
         difference(m, ["z0", "z1"])
@@ -223,11 +223,11 @@ def test_an_output_without_noise_has_nothing_to_test(kind, exact):
     alone = ivvi.estimate(dependent_log((x, a, z, y[:, :1], *codes)), se=kind)
     fit = ivvi.estimate(log, se=kind)
     for name, tests in alone.diagnostics.by_output.items():
-        found = fit.diagnostics.by_output[name]
-        assert (tests is None) == (found is None)
+        by_output = fit.diagnostics.by_output[name]
+        assert (tests is None) == (by_output is None)
         if tests is not None:
-            assert found[0].value == pytest.approx(tests[0].value, rel=1e-6)
-            assert (found[1].value, found[1].p_value) == (0.0, 1.0)
+            assert by_output[0].value == pytest.approx(tests[0].value, rel=1e-6)
+            assert (by_output[1].value, by_output[1].p_value) == (0.0, 1.0)
     joint = fit.diagnostics.joint
     assert joint == dict.fromkeys(joint)
     assert "fitted exactly" in fit.diagnostics.reasons["joint_sargan"]
@@ -269,15 +269,15 @@ def test_the_command_line_tests_a_suspect(tmp_path):
 def test_everything_missing_has_a_reason(data):
     for kind in ("unadjusted", "robust"):
         fit = ivvi.estimate(dependent_log(data), se=StandardErrors(kind))
-        found = fit.diagnostics.to_json()
+        facts = fit.diagnostics.to_json()
         for word in ("kleibergen_paap", "effective_f", "stock_yogo", *fit.diagnostics.by_output):
-            assert found[word] is not None or found["reasons"][word]
-        for stage in found["first_stage"].values():
+            assert facts[word] is not None or facts["reasons"][word]
+        for stage in facts["first_stage"].values():
             for word in ("robust", "conditional", "robust_conditional"):
                 assert (stage[word] is None) == (word in stage["reasons"])
                 assert stage[word] is not None or stage["reasons"][word]
-        for word, test in found["joint"].items():
-            assert test is not None or found["reasons"][f"joint_{word}"]
+        for word, test in facts["joint"].items():
+            assert test is not None or facts["reasons"][f"joint_{word}"]
 
 
 def test_moments_alone_give_the_homoskedastic_panel(confounded, moments_of):

@@ -64,7 +64,7 @@ def codes_of(data, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_first_stages_against_linearmodels(data, kind):
+def test_first_stages_equal_those_of_linearmodels(data, kind):
     x, a, z, y, episode, _ = data
     d = ivvi.estimate(dependent_log(data), se=kind).diagnostics
     clusters = {"clusters": episode} if kind == "clustered" else {}
@@ -111,7 +111,7 @@ def kleibergen_paap_by_hand(X, Z, codes):
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["equal", "weighted"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_kleibergen_paap_by_hand(data, kind, weighted):
+def test_kleibergen_paap_follows_its_definition(data, kind, weighted):
     weight = np.random.default_rng(1).uniform(0.2, 3, len(data[0])) if weighted else np.array(1.0)
     X, Z, k = partial_out(data, weight)
     codes = codes_of(data, kind)
@@ -140,7 +140,7 @@ def test_cragg_donald_is_kleibergen_paap_without_heteroskedasticity(data):
     assert "homoskedastic" in d.reasons["kleibergen_paap"]
 
 
-def test_conditional_f_by_hand(data):
+def test_conditional_f_follows_its_definition(data):
     """Regress an action on the others by 2SLS, and the residual on the instruments."""
     X, Z, k = partial_out(data)
     n, q, m = len(X), Z.shape[1], X.shape[1]
@@ -162,7 +162,7 @@ def test_conditional_f_by_hand(data):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_robust_conditional_f_by_hand(data, kind):
+def test_robust_conditional_f_follows_its_definition(data, kind):
     """Robust Wald test of that last regression, in the directions that the others leave free."""
     X, Z, k = partial_out(data)
     Z = Z @ np.linalg.inv(np.linalg.cholesky(Z.T @ Z).T)  # orthonormal
@@ -183,17 +183,17 @@ def test_robust_conditional_f_by_hand(data, kind):
         small = (n - k - q) / n
         if kind == "clustered":
             small = (n - k - q) / (n - 1) * (groups - 1) / groups
-        found = stage.robust_conditional_f
-        assert found.value == pytest.approx(wald * small / (q - m + 1), rel=1e-6)
-        assert found.df == (q - m + 1, groups - 1 if kind == "clustered" else n - k - q)
+        statistic = stage.robust_conditional_f
+        assert statistic.value == pytest.approx(wald * small / (q - m + 1), rel=1e-6)
+        assert statistic.df == (q - m + 1, groups - 1 if kind == "clustered" else n - k - q)
     if m == 1:
-        assert found.value == pytest.approx(d.first_stage[0].robust_f.value, rel=1e-8)
+        assert statistic.value == pytest.approx(d.first_stage[0].robust_f.value, rel=1e-8)
 
 
 @pytest.mark.filterwarnings("ignore:the instruments contradict")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("source", [1, 3, 6, *TEXTBOOK])
-def test_effective_f_by_hand(kind, source):
+def test_effective_f_and_its_critical_values_follow_their_definitions(kind, source):
     """x'P_Z x / tr of the first stage's variance, and Patnaik's critical values from SciPy."""
     data = textbook_rows(source) if source in TEXTBOOK else dependent_rows(32, d_z=source)
     X, Z, k = partial_out(data)
@@ -227,7 +227,7 @@ def test_critical_values_of_one_instrument_are_the_published_ones():
 
 
 @pytest.mark.parametrize(("k", "nc"), [(1, 20.0), (2.3, 23.0), (30, 300.0), (5, 0.0), (7.7, 1e-6)])
-def test_noncentral_tails_against_scipy(k, nc):
+def test_noncentral_tails_and_quantiles_equal_those_of_scipy(k, nc):
     law = stats.ncx2(k, nc) if nc else stats.chi2(k)
     for value in (0.3 * (k + nc), k + nc, 2 * (k + nc)):
         assert noncentral_tail(value, k, nc) == pytest.approx(law.sf(value), rel=1e-9)
@@ -235,7 +235,7 @@ def test_noncentral_tails_against_scipy(k, nc):
 
 
 @pytest.mark.parametrize(("instruments", "share"), [(3, 0.1), (5, 0.05), (10, 0.3), (30, 0.2)])
-def test_stock_yogo_bias_values_by_their_definition(instruments, share):
+def test_stock_yogo_bias_values_follow_their_definition(instruments, share):
     """The share of bias that 2SLS keeps is exp(-l/2) 1F1(K/2 - 1, K/2, l/2).
 
     The critical value is the 95% point of a noncentral chi-squared / K at the concentration
@@ -287,12 +287,12 @@ def made(effect, n=4000, d_a=1, d_z=1, seed=0):
 
 
 @pytest.mark.parametrize(("effect", "word"), [(1.0, "strong"), (0.092, "doubtful"), (0.01, "weak")])
-def test_verdicts_for_one_action(effect, word):
-    found = verdict(made(effect))
-    assert (found.word, "Montiel Olea" in found.rule) == (word, True), found
+def test_the_verdict_for_one_action_follows_its_strength(effect, word):
+    judged = verdict(made(effect))
+    assert (judged.word, "Montiel Olea" in judged.rule) == (word, True), judged
 
 
-def test_verdicts_for_several_actions():
+def test_several_actions_are_judged_by_bias_and_without_spare_instruments_by_size():
     strong = verdict(made(1.0, d_a=2, d_z=4))
     assert (strong.word, "bias of 10%" in strong.rule) == ("strong", True)
     assert "Kleibergen-Paap" in strong.rule
@@ -301,14 +301,14 @@ def test_verdicts_for_several_actions():
     assert "Cragg-Donald" in just.rule
 
 
-def test_verdict_when_nothing_is_identified(confounded, moments_of):
+def test_the_verdict_says_that_nothing_is_identified(confounded, moments_of):
     x, a, z, y = confounded(1, d_a=2, d_z=1)
-    found = diagnose(moments_of(x, a, z, y)).verdict
-    assert found.word == "not identified"
-    assert "rank of A is" in found.rule
+    judged = diagnose(moments_of(x, a, z, y)).verdict
+    assert judged.word == "not identified"
+    assert "rank of A is" in judged.rule
 
 
-def test_no_verdict_without_anything_endogenous(confounded, moments_of):
+def test_nothing_endogenous_gets_no_verdict(confounded, moments_of):
     x, _, z, y = confounded(3, d_z=1)
     assert diagnose(moments_of(x, 2 * z, z, y)).verdict.word == ""
 

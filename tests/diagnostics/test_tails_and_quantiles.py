@@ -46,7 +46,7 @@ def test_f_tails_are_those_of_scipy(value, numerator):
         assert_tail(ours, stats.f.sf(value, numerator, denominator))
 
 
-def test_f_near_zero_with_many_rows():
+def test_an_f_near_zero_with_many_rows_has_the_tail_of_scipy():
     assert_tail(f_tail(1e-8, 1, 10**7), stats.f.sf(1e-8, 1, 10**7))
 
 
@@ -55,7 +55,7 @@ def test_f_near_zero_with_many_rows():
     numerator=st.integers(1, 500),
     denominator=st.integers(1, 10**6),
 )
-def test_are_the_inverse_of_the_quantiles(level, numerator, denominator):
+def test_tails_are_the_inverse_of_the_quantiles(level, numerator, denominator):
     """Look where the values of the tests are: at every level, not at round values."""
     f = stats.f.isf(level, numerator, denominator)
     if math.isfinite(f):
@@ -96,7 +96,7 @@ def test_a_statistic_knows_its_distribution(df, words, p_value):
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 8, 31])
-def test_tails_and_quantiles_against_scipy(freedom):
+def test_tails_and_quantiles_equal_those_of_scipy(freedom):
     values = np.array([0.0, 1e-3, 0.7, 3.0, 20.0, 90.0])
     np.testing.assert_allclose(
         chi2_tails(values, freedom), stats.chi2.sf(values, freedom), rtol=1e-10, atol=1e-300

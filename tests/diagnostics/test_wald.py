@@ -34,7 +34,7 @@ def test_wald_tests_equal_those_of_linearmodels(debiased):
     assert ((value[0] - 1) / se[0]) ** 2 == pytest.approx(fit.wald("y1: a0 = a1").value)
 
 
-def test_hypotheses_about_every_output():
+def test_a_hypothesis_that_names_no_output_is_about_every_one():
     log = dependent_log(dependent_rows(15))
     fit = ivvi.estimate(log, se=ivvi.StandardErrors(debiased=False))
     corrected = ivvi.estimate(log)  # by default clusters are, for as many as count
@@ -67,7 +67,7 @@ def test_a_state_stands_for_its_next_value_in_hypotheses_too():
         (np.ones((1, 3)), "restriction has 3 columns; expected 8"),
     ],
 )
-def test_hypotheses_that_make_no_sense(hypothesis, said):
+def test_hypotheses_that_make_no_sense_are_refused(hypothesis, said):
     fit = ivvi.estimate(dependent_log(dependent_rows(16)))
     with pytest.raises(InputError, match=said):
         fit.wald(hypothesis)

@@ -56,7 +56,7 @@ def test_mean_and_reward_are_linear_in_the_features(features):
     assert np.array_equal(model.reward(X, A), outputs[:, 2])
 
 
-def test_the_mean_of_a_linear_model_by_hand():
+def test_the_mean_of_a_linear_model_is_w_times_its_features():
     model = model_with(reward=False)
     by_hand = model.W @ np.array([1.0, *X[3], *A[3]])
     assert model.mean(X[3], A[3]) == pytest.approx(by_hand, rel=1e-14)
@@ -64,7 +64,7 @@ def test_the_mean_of_a_linear_model_by_hand():
 
 @pytest.mark.parametrize("features", FEATURES)
 @pytest.mark.parametrize("lead", [(), (1,), (40,), (5, 8)])
-def test_shapes_of_single_and_batched_input(features, lead):
+def test_single_and_batched_inputs_keep_their_shapes(features, lead):
     model = model_with(features)
     n = int(np.prod(lead))
     x, a = X[:n].reshape(*lead, 2), A[:n].reshape(*lead, 1)

@@ -203,8 +203,8 @@ def rows_of(rng, n=2000):
 
 
 def test_categories_are_found_in_the_rows_of_a_log():
-    found = indicator_categories(rows_of(np.random.default_rng(5)))
-    assert found == (Category((0, 2)), Category((1,)), Category((3, 4), complete=True))
+    categories = indicator_categories(rows_of(np.random.default_rng(5)))
+    assert categories == (Category((0, 2)), Category((1,)), Category((3, 4), complete=True))
 
 
 def test_rare_columns_that_never_met_are_not_a_category():

@@ -41,10 +41,10 @@ def test_the_estimate_is_the_posterior_mean_at_the_best_likelihood(seed, d, towa
     best = minimize_scalar(
         lambda t: fitted(np.exp(t))[0], bounds=(start - 0.5, start + 0.5), method="bounded"
     )
-    found = shrink(w, S, toward=toward)
+    shrunk = shrink(w, S, toward=toward)
     wanted = fitted(np.exp(best.x))[1]
     # the grid's steps of at most 8% in tau^2 move the answer by at most 4% of the shrinkage
-    assert np.abs(found - wanted).max() <= 0.04 * np.abs(w - wanted).max() + 1e-4
+    assert np.abs(shrunk - wanted).max() <= 0.04 * np.abs(w - wanted).max() + 1e-4
 
 
 def test_what_is_known_exactly_is_not_moved():

@@ -42,7 +42,7 @@ def correlation(covariance):
 
 
 @pytest.mark.parametrize("k", LINEAR)
-def test_error_of_the_closed_form_and_of_least_squares(k, fits, truths):
+def test_the_closed_form_errs_less_than_a_tenth_of_least_squares(k, fits, truths):
     exact, least_squares = LINEAR[k]
     for fit in fits[k]:
         error = np.linalg.norm(fit.W - truths[k])
@@ -108,7 +108,7 @@ def test_error_falls_like_the_root_of_the_rows(simulated, truths):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", ["I", "III", "VI"])
-def test_standard_errors_over_many_logs(simulator, setting):
+def test_standard_errors_are_the_spread_over_many_logs(simulator, setting):
     """The spread of W over 200 logs is what each log says it is."""
     env = simulator("linear", 2, setting)
     W_star, scores = env.world.W_star, []
@@ -127,9 +127,9 @@ def test_standard_errors_over_many_logs(simulator, setting):
 def test_strength_is_the_papers(name, dim, word, printed, digit, simulated):
     """The mean over seeds is the printed number, up to rounding and 4 standard errors."""
     logs = [simulated(name, dim, seed=seed) for seed in range(6)]
-    found = [ivvi.estimate(log, word).diagnostics.strength.mu_iv for log in logs]
-    error = np.std(found, ddof=1) / math.sqrt(len(found))
-    assert abs(np.mean(found) - printed) < digit / 2 + 4 * error
+    strengths = [ivvi.estimate(log, word).diagnostics.strength.mu_iv for log in logs]
+    error = np.std(strengths, ddof=1) / math.sqrt(len(strengths))
+    assert abs(np.mean(strengths) - printed) < digit / 2 + 4 * error
     assert 4 * error < 0.2 * printed  # it can fail
 
 

@@ -315,7 +315,7 @@ def test_estimates_need_more_rows_than_coefficients(moments_of, confounded):
 
 @pytest.mark.parametrize("dropped", ["phi", "psi", "both"])
 @given(shape=shapes())
-def test_without_a_shared_constant(solved, moments_of, dropped, shape):
+def test_the_closed_form_needs_no_shared_constant(solved, moments_of, dropped, shape):
     """The closed form holds when the constant stands on one side only, or nowhere."""
     p = solved(shape)
     whole = FeatureMap((Constant(), Power(1, "state"), Power(1, "input")))

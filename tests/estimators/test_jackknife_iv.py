@@ -281,9 +281,9 @@ def test_bekker_errors_cover_with_many_weak_instruments_where_the_usual_do_not()
         rows = {"a": a, "y": -0.5 * a + u, **{f"z{k}": z[:, k] for k in range(q)}}
         log = open_log(rows, state=())
         moments, _ = compute_moments(log, build_design(log, "linear"))
-        found = make_method("liml").solve(moments)
-        many = with_bekker(found, moments, liml_k(moments))
-        hits += [abs(e.W[0, 1] + 0.5) < 1.96 * e.se[0, 1] for e in (found, many)]
+        estimate = make_method("liml").solve(moments)
+        many = with_bekker(estimate, moments, liml_k(moments))
+        hits += [abs(e.W[0, 1] + 0.5) < 1.96 * e.se[0, 1] for e in (estimate, many)]
     usual, bekker = hits / draws
     assert usual < 0.85
     assert abs(bekker - 0.95) < 3 * np.sqrt(0.95 * 0.05 / draws)

@@ -139,13 +139,13 @@ def test_what_is_not_identified_is_refused(method, confounded, log_of):
         ("kclass:inf", "expected a finite number"),
     ],
 )
-def test_words_that_name_no_method(word, said, confounded, log_of):
+def test_words_that_name_no_method_are_refused(word, said, confounded, log_of):
     with pytest.raises(InputError, match=said):
         ivvi.estimate(log_of(*confounded(0)), method=word)
 
 
 @pytest.mark.parametrize("name", TEXTBOOK)
-def test_textbook_data_against_linearmodels(name):
+def test_liml_and_gmm_of_textbook_data_equal_those_of_linearmodels(name):
     log, parts = textbook(name)
     order = ["const", *log.roles.state, "educ"]
     liml = lm.IVLIML(*parts).fit(cov_type="robust")

@@ -70,7 +70,9 @@ def test_the_closed_form_equals_that_of_linearmodels(data, weight, debiased, mom
 
 
 @pytest.mark.parametrize("debiased", [False, True])
-def test_least_squares_against_linearmodels_and_statsmodels(data, weight, debiased, moments_of):
+def test_least_squares_equals_that_of_linearmodels_and_statsmodels(
+    data, weight, debiased, moments_of
+):
     fit = corrected(LeastSquares(), moments_of(*data, weight), debiased)
     x, a, _, y = data
     design = np.column_stack([np.ones(len(y)), x, a])
@@ -123,7 +125,7 @@ def test_diagnostics_equal_those_of_linearmodels(data, weight, moments_of):
         assert d.sargan[output].p_value == pytest.approx(peer.sargan.pval, rel=1e-6)
 
 
-def test_cragg_donald_against_ivmodels_and_its_definition(data, moments_of):
+def test_cragg_donald_equals_that_of_ivmodels_and_follows_its_definition(data, moments_of):
     x, a, z, _ = data
     n, q = z.shape
     ours = cragg_donald(moments_of(*data))
@@ -144,7 +146,7 @@ def test_cragg_donald_against_ivmodels_and_its_definition(data, moments_of):
         assert ours == pytest.approx(stage.partial_f.value, rel=RTOL)
 
 
-def test_a_simulated_log_against_linearmodels(simulated):
+def test_estimates_of_a_simulated_log_equal_those_of_linearmodels(simulated):
     log = simulated("linear", 2, episodes=20, horizon=50)
     batch = log.to_batch()
     fit = ivvi.estimate(log, se=ivvi.StandardErrors("unadjusted", debiased=True))

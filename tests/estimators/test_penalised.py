@@ -28,10 +28,10 @@ def projected(moments):
 @pytest.mark.parametrize("ridge", [0.0, 1e-3, 0.1, 5.0])
 def test_ridge_is_that_of_the_closed_form(ridge, confounded, moments_of):
     moments = moments_of(*confounded(1, 300, 2, 2, 3))
-    found, exact = Penalised("ridge", ridge).solve(moments), Exact(ridge=ridge).solve(moments)
-    np.testing.assert_allclose(found.W, exact.W, rtol=1e-8, atol=1e-10)
-    np.testing.assert_allclose(found.K, exact.K, rtol=1e-6, atol=1e-8)
-    np.testing.assert_allclose(found.noise_cov, exact.noise_cov, rtol=1e-8)
+    estimate, exact = Penalised("ridge", ridge).solve(moments), Exact(ridge=ridge).solve(moments)
+    np.testing.assert_allclose(estimate.W, exact.W, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(estimate.K, exact.K, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(estimate.noise_cov, exact.noise_cov, rtol=1e-8)
 
 
 def test_no_penalty_is_the_saddle_point(confounded, moments_of):
@@ -56,7 +56,7 @@ def test_the_lasso_meets_its_optimality_conditions(confounded, moments_of, seed,
 
 @pytest.mark.peers
 @pytest.mark.parametrize("penalty", [0.3, 0.05, 0.005])
-def test_the_lasso_against_scikit_learn(penalty, confounded, moments_of):
+def test_the_lasso_equals_that_of_scikit_learn(penalty, confounded, moments_of):
     peer = pytest.importorskip("sklearn.linear_model")
     moments = moments_of(*confounded(3, 300, 3, 2, 4))
     W = Penalised("lasso", penalty).solve(moments).W
@@ -104,22 +104,22 @@ def test_folds_hold_each_episode_once():
 def test_the_criterion_is_the_projected_moment_of_the_fold_left_out(confounded, moments_of):
     x, a, z, y = confounded(6, 300, 1, 1, 2, d_y=1)
     moments = moments_of(x, a, z, y, episode=EPISODES)
-    found = Penalised("ridge", folds=3).cross_validate(moments)
+    validation = Penalised("ridge", folds=3).cross_validate(moments)
     at = 20
     expected = []
     for fold in range(3):
         out = fold == EPISODES % 3
         train = moments_of(x[~out], a[~out], z[~out], y[~out])
-        W = Exact(ridge=found.penalties[at]).solve(train).W
+        W = Exact(ridge=validation.penalties[at]).solve(train).W
         Psi = np.column_stack([np.ones(out.sum()), x[out], z[out]])
         Phi = np.column_stack([np.ones(out.sum()), x[out], a[out]])
         rest = y[out] - Phi @ W.T
         expected.append(np.sum((Psi @ np.linalg.lstsq(Psi, rest)[0]) ** 2) / out.sum())
-    assert found.error[at, 0] == pytest.approx(np.mean(expected), rel=1e-6)
-    assert found.chosen[0] == found.penalties[np.argmin(found.error[:, 0])]
+    assert validation.error[at, 0] == pytest.approx(np.mean(expected), rel=1e-6)
+    assert validation.chosen[0] == validation.penalties[np.argmin(validation.error[:, 0])]
 
 
-def test_rules_for_the_penalty(confounded, moments_of):
+def test_the_penalty_is_chosen_by_the_rule_that_is_asked_for(confounded, moments_of):
     moments = moments_of(*confounded(7, 300, 3, 1, 2), episode=EPISODES)
     best = Penalised().cross_validate(moments)
     careful = Penalised(one_se=True).cross_validate(moments)
@@ -172,7 +172,7 @@ def test_a_log_gives_what_kept_episodes_give():
     assert one.method == "lasso"
 
 
-def test_requests_that_cannot_be_met(confounded, moments_of):
+def test_penalties_that_cannot_be_applied_or_chosen_are_refused(confounded, moments_of):
     with pytest.raises(InputError, match="unknown penalty 'laso'; did you mean 'lasso'"):
         Penalised("laso")
     with pytest.raises(InputError, match="the penalty is -1"):

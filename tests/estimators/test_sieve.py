@@ -40,9 +40,9 @@ def test_the_choice_does_not_depend_on_the_order_of_the_words(bend, right):
     for seed in range(8):
         log = ivvi.read_logs(rows(seed, bend=bend))
         words = np.random.default_rng(seed).permutation(["linear", "poly2", "poly3"]).tolist()
-        found = ivvi.choose_features(log, words)
-        assert found == ivvi.choose_features(log, ["linear", "poly2", "poly3"])
-        hits += found.word == right
+        choice = ivvi.choose_features(log, words)
+        assert choice == ivvi.choose_features(log, ["linear", "poly2", "poly3"])
+        hits += choice.word == right
     assert hits >= 6
 
 
@@ -51,9 +51,9 @@ def test_degrees_can_be_chosen_too():
     assert ivvi.choose_features(log, ["linear", "poly2", "poly3"]).word == "poly2"
 
 
-def test_the_criterion_by_its_definition(moments_of):
+def test_the_criterion_follows_its_definition(moments_of):
     named = rows(1, bend=0.2)
-    found = ivvi.choose_features(ivvi.read_logs(named), ["linear", "poly2"], folds=3)
+    choice = ivvi.choose_features(ivvi.read_logs(named), ["linear", "poly2"], folds=3)
     x, a, z, y = (named[name][:, None] for name in ("x0", "a0", "z0", "next_x0"))
     fold, losses = named["episode"] % 3, []
     for f in range(3):
@@ -73,9 +73,9 @@ def test_the_criterion_by_its_definition(moments_of):
         r0 = y[out, 0] - linear.design.phi(x[out], a[out]) @ W0
         noise = np.mean((y[~out, 0] - linear.design.phi(x[~out], a[~out]) @ W0) ** 2)
         losses.append(np.mean((r0 - (h - h0)) ** 2 - r0**2) / noise)
-    assert [c.word for c in found.candidates] == ["linear", "poly2"]
-    assert found.candidates[0].gain == pytest.approx(0.0, abs=1e-9)
-    assert found.candidates[1].gain == pytest.approx(-np.mean(losses), rel=1e-6)
+    assert [c.word for c in choice.candidates] == ["linear", "poly2"]
+    assert choice.candidates[0].gain == pytest.approx(0.0, abs=1e-9)
+    assert choice.candidates[1].gain == pytest.approx(-np.mean(losses), rel=1e-6)
 
 
 def test_an_effect_that_changes_with_the_state_is_found_among_the_defaults():
@@ -91,13 +91,13 @@ def test_what_is_not_identified_is_not_chosen():
     named = rows(2)
     named["z0"] = np.sign(named["z0"])  # its square is constant: nothing moves a^2 alone
     named["a0"] = named["a0"] + named["z0"]
-    found = ivvi.choose_features(ivvi.read_logs(named), ["linear", "poly2"])
-    assert found.word == "linear"
-    assert found.candidates[1].gain == -np.inf
-    assert found.to_json()["candidates"][1]["gain"] is None
+    choice = ivvi.choose_features(ivvi.read_logs(named), ["linear", "poly2"])
+    assert choice.word == "linear"
+    assert choice.candidates[1].gain == -np.inf
+    assert choice.to_json()["candidates"][1]["gain"] is None
 
 
-def test_choices_that_cannot_be_made():
+def test_choices_that_cannot_be_made_are_refused():
     log = ivvi.read_logs(rows(0))
     with pytest.raises(InputError, match="the candidates are linear"):
         ivvi.choose_features(log, ["linear"])
@@ -113,18 +113,18 @@ def bent_fit():
 
 
 def test_a_curve_is_w_phi_with_the_errors_of_the_jackknife(fit):
-    found = ivvi.curve(fit, "x0", "x0", at={"a0": 0.5}, span=(-1, 2), points=31)
+    curve = ivvi.curve(fit, "x0", "x0", at={"a0": 0.5}, span=(-1, 2), points=31)
     x = np.linspace(-1, 2, 31)
     Phi = np.column_stack([np.ones(31), x, np.full(31, 0.5), x**2, np.full(31, 0.25)])
-    np.testing.assert_allclose(found.estimate, Phi @ fit.W[0], rtol=1e-10)
+    np.testing.assert_allclose(curve.estimate, Phi @ fit.W[0], rtol=1e-10)
     named = rows(3, bend=0.4)
     without = []
     for e in range(60):
         log = ivvi.read_logs({k: v[named["episode"] != e] for k, v in named.items()})
-        without.append(Phi @ ivvi.estimate(log, "poly2").W[0] - found.estimate)
+        without.append(Phi @ ivvi.estimate(log, "poly2").W[0] - curve.estimate)
     expected = np.sqrt(59 / 60 * np.sum(np.square(without), axis=0))
-    np.testing.assert_allclose(found.se, expected, rtol=1e-6)
-    np.testing.assert_allclose(found.upper - found.estimate, found.critical * found.se)
+    np.testing.assert_allclose(curve.se, expected, rtol=1e-6)
+    np.testing.assert_allclose(curve.upper - curve.estimate, curve.critical * curve.se)
 
 
 METHODS = ("exact", "least-squares", "kclass:0.5", "liml", "shrunk", "gmm")
@@ -138,9 +138,9 @@ def test_errors_of_a_curve_are_those_of_its_method(method):
     estimates, errors = [], []
     for seed in range(60):
         fit = ivvi.estimate(ivvi.read_logs(rows(seed)), method=method, episodes=True)
-        found = ivvi.curve(fit, "a0", "x0", span=(0, 2), points=3, draws=20)
-        estimates.append(found.estimate)
-        errors.append(found.se)
+        curve = ivvi.curve(fit, "a0", "x0", span=(0, 2), points=3, draws=20)
+        estimates.append(curve.estimate)
+        errors.append(curve.se)
     ratio = np.std(estimates, axis=0, ddof=1) / np.sqrt(np.mean(np.square(errors), axis=0))
     assert np.abs(ratio - 1).max() < 4 / np.sqrt(2 * 60)
 
@@ -166,9 +166,9 @@ def test_a_band_for_the_whole_is_wider_than_for_a_point(fit):
 
 
 def test_spans_come_from_the_data(fit):
-    found = ivvi.curve(fit, "a0", "x0")
+    curve = ivvi.curve(fit, "a0", "x0")
     a = rows(3, bend=0.4)["a0"]
-    np.testing.assert_allclose(found.x[[0, -1]], [a.mean() - 2 * a.std(), a.mean() + 2 * a.std()])
+    np.testing.assert_allclose(curve.x[[0, -1]], [a.mean() - 2 * a.std(), a.mean() + 2 * a.std()])
     spline = ivvi.estimate(ivvi.read_logs(rows(3)), "spline:6", episodes=True)
     knots = spline.estimate.design.phi.blocks[1].grids[0]
     np.testing.assert_allclose(ivvi.curve(spline, "x0", "x0").x[[0, -1]], [knots[1], knots[-2]])
@@ -183,27 +183,27 @@ def test_bands_hold_the_whole_curve_in_95_percent_of_400_logs(episodes):
     for seed in range(400):
         log = ivvi.read_logs(rows(seed, episodes, bend=0.4))
         fit = ivvi.estimate(log, "poly2", episodes=True)
-        found = ivvi.curve(fit, "x0", "x0", at={"a0": 1.0}, span=(-2, 2), draws=1000)
-        truth = 0.3 * found.x + 0.4 * found.x**2 - 0.5
-        off = np.abs(found.estimate - truth) / found.se
-        held.append((off <= found.critical).all())
+        curve = ivvi.curve(fit, "x0", "x0", at={"a0": 1.0}, span=(-2, 2), draws=1000)
+        truth = 0.3 * curve.x + 0.4 * curve.x**2 - 0.5
+        off = np.abs(curve.estimate - truth) / curve.se
+        held.append((off <= curve.critical).all())
         at_points.append((off <= 1.96).all())
     assert abs(np.mean(held) - 0.95) <= 4 * (0.95 * 0.05 / 400) ** 0.5
     assert np.mean(at_points) < 0.90
 
 
 def test_a_plot_is_written_once(fit, tmp_path):
-    found = ivvi.curve(fit, "x0", "x0")
-    found.plot(tmp_path / "curve.svg")
+    curve = ivvi.curve(fit, "x0", "x0")
+    curve.plot(tmp_path / "curve.svg")
     assert (tmp_path / "curve.svg").read_text().count("<path") > 5
     with pytest.raises(InputError, match="exists"):
-        found.plot(tmp_path / "curve.svg")
-    figure = found.plot(tmp_path / "curve.svg", force=True)
+        curve.plot(tmp_path / "curve.svg")
+    figure = curve.plot(tmp_path / "curve.svg", force=True)
     assert figure.axes[0].get_xlabel() == "x0"
-    assert json.loads(json.dumps(found.to_json()))["output"] == "next_x0"
+    assert json.loads(json.dumps(curve.to_json()))["output"] == "next_x0"
 
 
-def test_curves_that_cannot_be_drawn(fit):
+def test_curves_that_cannot_be_drawn_are_refused(fit):
     with pytest.raises(InputError, match="no state or action 'x00'; did you mean 'x0'"):
         ivvi.curve(fit, "x00", "x0")
     with pytest.raises(InputError, match="no output 'next_x00'; did you mean 'next_x0'"):

@@ -17,13 +17,13 @@ from ivvi.errors import IdentificationError, IvviWarning
 def test_what_is_not_identified_is_accepted_on_request(name, tmp_path):
     case = IDENTIFICATION_CASES[name]
     source = case.make(tmp_path)
-    found, said = fit_json(source, *case.options(), "--allow-unidentified", folder=tmp_path)
-    diagnostics = found["diagnostics"]
+    facts, said = fit_json(source, *case.options(), "--allow-unidentified", folder=tmp_path)
+    diagnostics = facts["diagnostics"]
     assert (diagnostics["identified"], diagnostics["rank"]) == (False, 4)
     assert len(diagnostics["unidentified"]) == 1
-    assert any(None in row for row in found["se"])
+    assert any(None in row for row in facts["se"])
     assert "ivvi: warning: not identified" in said
-    assert found["warnings"][0].startswith("not identified")
+    assert facts["warnings"][0].startswith("not identified")
 
 
 @pytest.mark.parametrize("name", IDENTIFICATION_CASES)
@@ -52,20 +52,20 @@ def test_many_free_directions_are_counted_not_listed(log_of, confounded):
     assert str(caught.value).count("[") == 3
 
 
-def test_least_squares_needs_no_instrument(tmp_path):
+def test_the_command_needs_no_instrument_for_least_squares(tmp_path):
     case = IDENTIFICATION_CASES["too few instruments"]
     options = (*case.options(), "--method", "least-squares")
-    found, _ = fit_json(case.make(tmp_path), *options, folder=tmp_path)
-    assert found["W"] == found["least_squares"]["W"]
+    facts, _ = fit_json(case.make(tmp_path), *options, folder=tmp_path)
+    assert facts["W"] == facts["least_squares"]["W"]
 
 
 def test_collinear_but_sufficient_instruments_only_warn(tmp_path):
     columns = COLUMNS | {"z2": COLUMNS["z0"] + 2 * COLUMNS["z1"]}
     source = write_table(columns, tmp_path / "log.parquet")
-    found, said = fit_json(source, *OPTIONS, folder=tmp_path)
-    assert found["diagnostics"]["identified"] is True
+    facts, said = fit_json(source, *OPTIONS, folder=tmp_path)
+    assert facts["diagnostics"]["identified"] is True
     assert "ivvi: warning: collinear instrument features: 6 columns of rank 5" in said
     fewer = run("fit", source, *OPTIONS[:-1], "z0,z1", "--out", tmp_path / "m", "--json", "-")
-    assert np.allclose(found["W"], json.loads(fewer.out)["W"], rtol=1e-9)
+    assert np.allclose(facts["W"], json.loads(fewer.out)["W"], rtol=1e-9)
     with pytest.warns(IvviWarning, match="collinear"):
         estimate(read_logs(columns, **ROLES))

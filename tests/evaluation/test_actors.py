@@ -11,22 +11,7 @@ import ivvi
 from ivvi.evaluation.actors import BehaviourActor
 from ivvi.evaluation.model_draws import ModelDraws
 from ivvi.evaluation.value_inputs import ValueInputs
-from ivvi.planning import Problem
-from ivvi.planning.behaviour_policy import MEANS, BehaviourPolicy, _chances
-from ivvi.planning.simple_rules import UsualRule
-
-
-def test_the_simulated_behaviour_is_the_simulators(simulator, simulated):
-    log = simulated("linear", 2, episodes=60, horizon=40, seed=3)
-    fit = ivvi.estimate(log)
-    behaviour = ValueInputs.of(fit).behaviour
-    assert behaviour.action_weights.shape == (2, 5)
-    x, z = fit.model.states, fit.model.instruments
-    fitted = behaviour.features.psi(x, z) @ behaviour.action_weights.T
-    np.testing.assert_allclose(fitted + behaviour.eta, fit.model.acted, atol=1e-9)
-    alone = BehaviourPolicy.of(fit.model, None)  # without moments: a on the features of x in phi
-    assert alone.features.psi is None
-    assert alone.action_weights.shape == (2, 3)
+from ivvi.planning.behaviour_policy import BehaviourPolicy
 
 
 def acts_of_behaviour(behaviour, steps, *, episodes=3000):
@@ -101,32 +86,6 @@ def test_doses_are_drawn_with_the_mean_and_the_spread_of_the_log():
         [np.mean(some == level) for level in (0.0, 1.0, 2.0, 5.0)] for some in (done, a)
     )
     np.testing.assert_allclose(shares, logged, atol=5 * 0.45 * np.hypot(1 / 55, 1 / 63))
-
-
-def test_chances_of_levels_have_the_mean_that_is_asked_for():
-    values, shares = np.array([-1.0, 0.0, 0.5, 7.0]), np.array([0.1, 0.2, 0.3, 0.4])
-    chances = _chances(values, shares)
-    p = np.diff(chances, axis=1, prepend=0.0)
-    np.testing.assert_allclose(p @ values, np.linspace(-1, 7, MEANS), atol=1e-9)
-    assert (p >= 0).all()
-    place = (shares @ values + 1) / 8 * (MEANS - 1)  # the log's own mean: nearly its own shares
-    np.testing.assert_allclose(p[round(place)], shares, atol=0.02)
-
-
-def test_the_usual_level_of_a_category_is_the_likeliest():
-    """Levels b and c are done 45% of the time each, a 10%: a is next to the means of b and c."""
-    rng = np.random.default_rng(0)
-    x, z, w = rng.normal(size=(3, 4000))
-    u = rng.uniform(size=4000)
-    b, c = 0.47 + 0.1 * np.tanh(z), 0.43 + 0.05 * np.tanh(w)
-    level = np.where(u < b, "b", np.where(u < b + c, "c", "a"))
-    rows = {"x0": x, "a0": level, "z0": z, "z1": w}
-    rows["next_x0"] = 0.5 * x + (level == "b") - (level == "c") + rng.normal(size=4000)
-    model = ivvi.estimate(rows).model
-    problem = Problem.of(model, "quadratic:weight=1", None, horizon=5)
-    with jax.enable_x64(True):
-        done, _ = UsualRule.of(problem).act(jnp.zeros((1, 1)), 0, ())
-    assert model.decode_actions(np.asarray(done))["a0"] == ["b"]
 
 
 def test_what_is_usual_is_the_mean_of_what_is_drawn():

@@ -54,9 +54,9 @@ def test_python_and_shell_meet_the_same(prices, tmp_path):
     words = ("--reward", SETTINGS["reward"], "--horizon", 3, "--draws", 20, "--seed", 1)
     result = run("value", "lowest", "--model", tmp_path / "model", *words, "--json", "-")
     assert result.code == 0, result
-    found = ivvi.value("lowest", fit, **SETTINGS)
-    assert list(found.gains) == list(json.loads(result.out)["gains"])
-    assert set(found.gains) == {"behaviour", "highest", "least-squares"}
+    worth = ivvi.value("lowest", fit, **SETTINGS)
+    assert list(worth.gains) == list(json.loads(result.out)["gains"])
+    assert set(worth.gains) == {"behaviour", "highest", "least-squares"}
 
 
 def test_a_model_without_rows_knows_no_lowest_action(prices, tmp_path):

@@ -44,7 +44,7 @@ def test_the_length_of_an_interval_is_the_logs_where_episodes_end(fit):
     assert 0.3 < max(lengths) < 4 / 3 * min(lengths)  # of 16 episodes it was 2.3 times
 
 
-def test_intervals_of_four_kinds():
+def test_intervals_of_four_kinds_have_the_ends_of_their_formulas():
     draws = np.linspace(-1, 3, 401)
     amount = IntervalEstimate(0.0, draws, 0.9)
     assert amount.interval_of("percentile") == pytest.approx((-0.8, 2.8), abs=0.01)
@@ -111,13 +111,13 @@ def test_few_draws_are_told_beside_the_verdict(fit):
 @pytest.mark.thorough
 def test_worlds_are_drawn_until_the_ends_are_known(fit, monkeypatch):
     settings = {"reward": REWARD, "horizon": 10, "against": ("zero",)}
-    found = ivvi.value("behaviour", fit, **settings)
-    for amount in (*found.values.values(), *found.gains.values()):
+    worth = ivvi.value("behaviour", fit, **settings)
+    for amount in (*worth.values.values(), *worth.gains.values()):
         low, high = amount.interval
         assert max(amount.interval_error) <= 0.05 * (high - low)
         assert len(amount.draws) >= 500
-    assert found.to_json()["values"]["zero"]["interval_error"] == [
-        *found.values["zero"].interval_error
+    assert worth.to_json()["values"]["zero"]["interval_error"] == [
+        *worth.values["zero"].interval_error
     ]
     monkeypatch.setattr("ivvi.evaluation.value_policy.FIRST_DRAWS", 25)
     grown = ivvi.value("behaviour", fit, **settings)

@@ -40,19 +40,19 @@ def closed_form(model, action, start, horizon, weight=0.05):
 
 def test_a_constant_action_has_its_closed_form_value_in_every_draw(fit):
     action, start = np.array([0.3, -0.2]), [4.0, -1.0]
-    found = ivvi.value(
+    valued = ivvi.value(
         action, fit, reward=REWARD, horizon=30, against=(), draws=40, starts=start, seed=5
     )
     exact = closed_form(fit.model, action, start, 30)
-    assert abs(found.value.estimate - exact) < 4 * found.value.simulation_error
+    assert abs(valued.value.estimate - exact) < 4 * valued.value.simulation_error
     models, _ = bootstrap(ValueInputs.of(fit), 40, np.random.default_rng(5))
     drawn = [
         closed_form(replace(fit.model, W=W, noise_cov=F @ F.T), action, start, 30)
         for W, F in zip(models.W, models.law.factor, strict=True)
     ]
     # the same models, so that only the simulation stands between the two
-    assert np.corrcoef(drawn, found.value.draws)[0, 1] > 0.95
-    assert found.value.draws.std() == pytest.approx(np.std(drawn), rel=0.25)
+    assert np.corrcoef(drawn, valued.value.draws)[0, 1] > 0.95
+    assert valued.value.draws.std() == pytest.approx(np.std(drawn), rel=0.25)
 
 
 def test_a_function_is_valued_like_the_policy_that_it_is(fit):
@@ -74,7 +74,7 @@ def test_the_value_is_that_of_the_simulator(worth, simulator):
     assert worth.gains["zero"].probability == 1.0
 
 
-def test_the_log_flatters_its_own_policy(worth, fit, simulated):
+def test_a_log_shows_more_than_its_policy_is_worth(worth, fit, simulated):
     log = simulated("linear", 2, episodes=60, horizon=40, seed=3)
     rewards = log.table.table["reward"].to_numpy().reshape(60, 40)
     assert worth.shown == pytest.approx(rewards.sum(axis=1).mean(), rel=1e-9)
@@ -101,8 +101,8 @@ def test_other_planners_are_planned_again_one_by_one(simulated):
     policy = ivvi.plan(
         fit.model, REWARD, (-1, 1), horizon=3, method="value-iteration", compare=False
     )
-    found = ivvi.value(policy, fit, against=(), draws=20, replan=True)
-    assert np.isfinite(found.value.draws).all()
+    valued = ivvi.value(policy, fit, against=(), draws=20, replan=True)
+    assert np.isfinite(valued.value.draws).all()
 
 
 @pytest.mark.usefixtures("few_episodes")
@@ -116,14 +116,14 @@ def test_weak_instruments_are_told_before_any_number(simulated, fit):
         weak = ivvi.estimate(
             ivvi.read_logs(rows, state="x*", action="a*", instrument="z*", next_state="next_x*")
         )
-    found = ivvi.value("zero", weak, reward=REWARD, horizon=5, against=(), draws=20)
-    assert found.verdict.word == "weak"
-    assert found.summary().startswith("Instrument   Too weak")
-    assert dict(found.brief.items)["Next"].startswith("Compare it with what is done today")
+    valued = ivvi.value("zero", weak, reward=REWARD, horizon=5, against=(), draws=20)
+    assert valued.verdict.word == "weak"
+    assert valued.summary().startswith("Instrument   Too weak")
+    assert dict(valued.brief.items)["Next"].startswith("Compare it with what is done today")
     against = ivvi.value("zero", weak, reward=REWARD, horizon=5, against=("behaviour",), draws=20)
     assert dict(against.brief.items)["Next"].startswith("Do not act on this")
-    assert "WEAK INSTRUMENTS" in found.summary().split("policy")[0]
-    assert found.to_json()["warning"].startswith("WEAK")
+    assert "WEAK INSTRUMENTS" in valued.summary().split("policy")[0]
+    assert valued.to_json()["warning"].startswith("WEAK")
     strong = ivvi.value("zero", fit, reward=REWARD, horizon=5, against=(), draws=20)
     assert strong.summary().startswith("Instrument   Good enough")
     assert "instruments: STRONG" in strong.summary()
@@ -140,7 +140,7 @@ def test_a_learned_reward_is_valued_with_its_own_uncertainty(simulated):
     )
     fit = ivvi.estimate(log, episodes=True)
     action, start = np.array([0.5, 0.0]), np.array([10.0, 10.0])
-    found = ivvi.value(
+    valued = ivvi.value(
         action, fit, reward="learned", horizon=10, against=(), draws=60, starts=start, seed=4
     )
 
@@ -151,12 +151,12 @@ def test_a_learned_reward_is_valued_with_its_own_uncertainty(simulated):
             x, total = W[:2] @ y, total + row @ y
         return total
 
-    error = found.value.simulation_error
-    assert abs(found.value.estimate - closed_form(fit.W, fit.W[2])) < 4 * error
+    error = valued.value.simulation_error
+    assert abs(valued.value.estimate - closed_form(fit.W, fit.W[2])) < 4 * error
     models, _ = bootstrap(ValueInputs.of(fit), 60, np.random.default_rng(4))
     drawn = np.array([closed_form(W, W[2]) for W in models.W])
     known = np.array([closed_form(W, fit.W[2]) for W in models.W])
-    assert np.corrcoef(found.value.draws, drawn)[0, 1] > 0.9
+    assert np.corrcoef(valued.value.draws, drawn)[0, 1] > 0.9
     assert drawn.std() > 1.1 * known.std()  # what the reward's own row of W adds
 
 
@@ -174,14 +174,14 @@ def test_a_gap_is_the_confounders_help_and_misfit(fit, simulated):
     assert abs(gap.misfit) < 4 * error
     log = simulated("linear", 2, episodes=60, horizon=40, seed=3)
     naive = ivvi.estimate(log, method="least-squares", episodes=True)
-    found = ivvi.value("zero", naive, **settings)
-    assert found.gap.help is None
-    assert found.gap.whole.estimate == found.gap.misfit
-    low, high = found.gap.whole.interval
+    valued = ivvi.value("zero", naive, **settings)
+    assert valued.gap.help is None
+    assert valued.gap.whole.estimate == valued.gap.misfit
+    low, high = valued.gap.whole.interval
     assert low - error < 0 < high + error
-    assert "least squares assumes no confounding" in found.summary()
-    assert "of which confounding" not in found.summary()
-    assert found.to_json()["gap"]["confounder"] is None
+    assert "least squares assumes no confounding" in valued.summary()
+    assert "of which confounding" not in valued.summary()
+    assert valued.to_json()["gap"]["confounder"] is None
 
 
 @pytest.mark.parametrize(

@@ -32,12 +32,12 @@ def test_the_command_line_values_saved_policies(saved, fit):
         *("--reward", REWARD, "--horizon", 5, "--draws", 20, "--seed", 1, "--json", "-"),
     )
     assert done.code == 0, done.err
-    found = json.loads(done.out)
+    facts = json.loads(done.out)
     settings = {"against": ("zero",), "reward": REWARD, "horizon": 5, "draws": 20, "seed": 1}
     same = ivvi.value("behaviour", fit, **settings)
-    assert found == json.loads(json.dumps(same.to_json()))
-    assert found["method"] == "bootstrap"
-    assert found["verdict"] == "strong"
+    assert facts == json.loads(json.dumps(same.to_json()))
+    assert facts["method"] == "bootstrap"
+    assert facts["verdict"] == "strong"
     small = run(
         *("value", saved / "policy", "--model", saved / "small", "--against", "least-squares"),
         *("--draws", 20, "--start", "1,2", "--horizon", 5),
@@ -56,9 +56,9 @@ def test_a_rival_does_not_take_the_place_of_the_policy(saved, fit, policy, tmp_p
     ask = ("value", saved / "policy", "--model", saved / "small", "--draws", 20, "--horizon", 5)
     alone = run(*ask, "--against", "zero", "--json", "-")
     done = run(*ask, "--against", tmp_path / "other" / "policy", "--json", "-")
-    found, expected = (json.loads(result.out)["values"] for result in (done, alone))
-    assert list(found) == ["policy", str(tmp_path / "other" / "policy")]
-    assert found["policy"] == expected["policy"]
+    values, expected = (json.loads(result.out)["values"] for result in (done, alone))
+    assert list(values) == ["policy", str(tmp_path / "other" / "policy")]
+    assert values["policy"] == expected["policy"]
     with pytest.raises(InputError, match="a rival is called 'policy'"):
         ivvi.value(policy, fit, against={"policy": [0.0, 0.0]}, draws=20)
 

@@ -69,15 +69,15 @@ def test_draws_have_the_jackknifes_covariance():
 
 def test_a_wild_fit_is_valued_by_wild_draws(tmp_path):
     fit = fitted(2, 12)
-    found = worth(fit, draws=60)
-    assert found.method == "wild"
+    valued = worth(fit, draws=60)
+    assert valued.method == "wild"
     description = "clustered by ward, as the fit is: clusters get random signs"
-    assert any(description in note for note in found.notes)
-    low, high = found.value.interval
-    assert low < found.value.estimate < high
+    assert any(description in note for note in valued.notes)
+    low, high = valued.value.interval
+    assert low < valued.value.estimate < high
     fit.save(tmp_path / "model", episodes=True)
     again = worth(tmp_path / "model", draws=60)
-    np.testing.assert_allclose(again.value.draws, found.value.draws, rtol=1e-9)
+    np.testing.assert_allclose(again.value.draws, valued.value.draws, rtol=1e-9)
     fit.save(tmp_path / "sums", episodes=False)
     again = worth(tmp_path / "sums", draws=60)
     assert again.method == "asymptotic"
@@ -90,10 +90,10 @@ def test_too_few_clusters_are_told():
         InputError, match="4 clusters are too few for wild draws; expected at least 5"
     ):
         left_out(4, np.random.default_rng(0))
-    found = fitted(2, 6)
-    assert worth(found, draws=60).method == "wild"
+    fit = fitted(2, 6)
+    assert worth(fit, draws=60).method == "wild"
     with pytest.raises(InputError, match="the bootstrap of 6 clusters is unreliable"):
-        worth(found, draws=60, method="bootstrap")
+        worth(fit, draws=60, method="bootstrap")
 
 
 def test_many_clusters_are_left_out_in_groups():

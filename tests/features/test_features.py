@@ -126,7 +126,7 @@ def test_derivatives_agree_with_finite_differences(name):
         np.testing.assert_allclose(gradient, numeric, rtol=1e-5, atol=1e-6)
 
 
-def test_jax_arrays_without_a_transformation():
+def test_jax_arrays_stay_jax_arrays_without_a_transformation():
     with jax.enable_x64(True):
         values = linear()(jnp.ones((2, 1)), jnp.full((2, 1), 3.0))
     assert isinstance(values, jax.Array)
@@ -137,14 +137,14 @@ def test_a_map_can_be_compiled_as_it_is():
     assert jax.jit(linear())(jnp.ones(1), jnp.ones(1)).tolist() == [1.0, 1.0, 1.0]
 
 
-def test_one_name_for_each_column(block):
+def test_each_column_has_one_name(block):
     x, u = rows()
     names = block.names(STATE, INPUTS)
     assert block(x, u).shape == (len(x), len(names))
     assert len(set(names)) == len(names)
 
 
-def test_single_points_and_batches_of_any_shape(block):
+def test_single_points_and_batches_of_any_shape_have_the_same_features(block):
     x, u = rows()
     u = np.round(u) if isinstance(block, OneHot) else u
     whole = block(x, u)
@@ -173,7 +173,7 @@ def test_feature_maps_survive_a_round_trip_by_json(features):
     assert not again.needs_data
 
 
-def test_maps_of_no_state(features):
+def test_maps_need_no_state(features):
     unfitted = next(m for name, m in MAPS.items() if MAPS[name].fitted(*rows()) == features)
     if unfitted == MAPS["custom"]:
         unfitted = linear() + custom(sine, ["sin u0"])
@@ -300,7 +300,7 @@ def test_fourier_features_depend_on_the_seed_alone():
     assert np.abs(one - other).max() > 0.1
 
 
-def test_fourier_of_a_constant_column():
+def test_fourier_features_of_a_constant_column_are_finite():
     x, u = rows()
     u[:, 0] = 7.0
     values = Fourier(4).fitted(x, u)(x, u)
@@ -368,7 +368,7 @@ def test_unknown_feature_words_are_refused(word, message):
 
 
 @pytest.mark.parametrize("word", ["poly²", "spline:²"])
-def test_words_with_strange_digits(word):
+def test_words_with_strange_digits_are_refused(word):
     try:
         parse_features(word)
     except InputError:
@@ -392,7 +392,7 @@ def test_custom_checks_the_number_of_columns():
         ("math:pi", "not a function"),
     ],
 )
-def test_custom_functions_that_cannot_be_found(path, message):
+def test_custom_functions_that_cannot_be_found_are_refused(path, message):
     block = {"kind": "Custom", "path": path, "columns": ["c"], "of": "both"}
     with pytest.raises(FileError, match=message), trusting("a map", path.partition(":")[0]):
         FeatureMap.from_json({"blocks": [block]})
@@ -417,7 +417,7 @@ def test_unknown_settings_are_refused():
 
 @pytest.mark.filterwarnings("ignore:weak instruments")
 @pytest.mark.filterwarnings("ignore:the fitted values of y0 leave its range")
-def test_estimate_with_maps_and_words(confounded, log_of):
+def test_maps_give_the_estimate_of_their_words(confounded, log_of):
     log = log_of(*confounded(0, d_x=2, d_z=2))
     one, two = ivvi.estimate(log, "poly2"), ivvi.estimate(log, polynomial(2), polynomial(2))
     np.testing.assert_array_equal(one.W, two.W)

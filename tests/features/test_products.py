@@ -97,8 +97,8 @@ def test_products_of_named_columns_are_tensor_products():
     values = design.phi(np.column_stack([x, y]), a[:, None])
     block = design.phi.blocks[-1]
     age = bends(x, block.grids[0], 2)[:, 1]
-    found = values[:, design.phi_names.index("bend2(age)*std(dose)")]
-    assert np.allclose(found, age * (a - a.mean()) / a.std())
+    column = values[:, design.phi_names.index("bend2(age)*std(dose)")]
+    assert np.allclose(column, age * (a - a.mean()) / a.std())
     assert ivvi.fit(log, "spline:4:age*dose").W.shape == (1, 1 + 2 * 5 + 1 + 3)
     for word, fact in (("spline:4:age*dos", "dos"), ("spline:4:age*age", "different columns")):
         with pytest.raises(InputError, match=fact):

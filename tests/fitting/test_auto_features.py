@@ -102,27 +102,27 @@ def shifted(table, by):
 
 
 def test_effect_has_bands_that_hold_the_truth_and_counts_whom_it_helps(fit):
-    found = ivvi.effect(fit, "dose", "severity")
-    truth = 1.5 * np.sin(1.5 * found.x)
-    error = np.abs(found.estimate - truth) / found.se
+    effect = ivvi.effect(fit, "dose", "severity")
+    truth = 1.5 * np.sin(1.5 * effect.x)
+    error = np.abs(effect.estimate - truth) / effect.se
     assert np.mean(error < 4.5) > 0.97  # in standard errors, for any seed
-    assert (found.lower <= found.low).all()
-    assert (found.high <= found.upper).all()
+    assert (effect.lower <= effect.low).all()
+    assert (effect.high <= effect.upper).all()
     sample = fit.sample.x[:, 0]
     share = np.mean(np.sin(1.5 * sample) > 0)
-    everyone = found.groups[0]
+    everyone = effect.groups[0]
     assert everyone.low - 0.03 <= share <= everyone.high + 0.03
-    assert "features as given" in found.summary()
-    assert found.to_frame().shape == (101, 7)
+    assert "features as given" in effect.summary()
+    assert effect.to_frame().shape == (101, 7)
 
 
 def test_effect_of_a_linear_fit_is_its_coefficient(linear_log):
     fit = ivvi.estimate(linear_log)
-    found = ivvi.effect(fit, "a0")
-    assert np.allclose(found.estimate, fit.W[0, 2])
-    assert np.allclose(found.se, fit.se[0, 2])
-    assert "the same for every x0" in found.caveat
-    assert "--features auto" in found.caveat
+    effect = ivvi.effect(fit, "a0")
+    assert np.allclose(effect.estimate, fit.W[0, 2])
+    assert np.allclose(effect.se, fit.se[0, 2])
+    assert "the same for every x0" in effect.caveat
+    assert "--features auto" in effect.caveat
 
 
 @pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
@@ -132,8 +132,8 @@ def test_effects_and_tables_repeat_what_speaks_against_a_fit():
     rows = {"x": x, "z": z, "a": z + u, "y": (0.5 + x) * (z + u) + u + e}
     roles = {"state": "x", "action": "a", "instrument": "z", "next_state": "y"}
     doubted = ivvi.fit(ivvi.read_logs(rows, **roles))
-    found = ivvi.effect(doubted, "a", "x")
-    assert found.to_json()["caveat"].startswith(doubted.doubts[0])
+    effect = ivvi.effect(doubted, "a", "x")
+    assert effect.to_json()["caveat"].startswith(doubted.doubts[0])
     sound = ivvi.fit(ivvi.read_logs(rows | {"y": z + 2 * u + e}, **roles))
     weak = ivvi.fit(ivvi.read_logs(rows | {"a": 0.01 * z + u}, **roles))
     made = ivvi.table({"one": doubted, "two": sound, "three": weak})
@@ -143,9 +143,9 @@ def test_effects_and_tables_repeat_what_speaks_against_a_fit():
 
 
 def test_effect_along_the_action_itself_is_its_slope(fit):
-    found = ivvi.effect(fit, "dose", "dose", output="severity", at={"severity": 1.0})
+    effect = ivvi.effect(fit, "dose", "dose", output="severity", at={"severity": 1.0})
     middle = ivvi.effect(fit, "dose", "severity", span=(1.0, 1.1), points=2).estimate[0]
-    assert np.allclose(found.estimate, middle, atol=1e-6)  # the dose is not bent
+    assert np.allclose(effect.estimate, middle, atol=1e-6)  # the dose is not bent
 
 
 def test_the_shell_fits_shows_and_draws(tmp_path):

@@ -194,9 +194,9 @@ def test_a_saved_fit_is_diagnosed_by_its_folder(log: ivvi.Log, tmp_path) -> None
     fit = ivvi.estimate(log)
     fit.save(tmp_path / "model")
     assert ivvi.diagnose(tmp_path / "model").to_json() == fit.diagnostics.to_json()
-    found = run("diagnose", tmp_path / "model", "--json", "-")
-    assert found.code == 0, found
-    assert json.loads(found.out)["diagnostics"] == fit.to_json()["diagnostics"]
+    done = run("diagnose", tmp_path / "model", "--json", "-")
+    assert done.code == 0, done
+    assert json.loads(done.out)["diagnostics"] == fit.to_json()["diagnostics"]
     refused = run("diagnose", tmp_path / "model", "--state", "x*")
     assert_refused(refused, "--state is for logs")
 
@@ -207,9 +207,9 @@ def test_a_saved_fit_gives_intervals_by_its_folder(log: ivvi.Log, tmp_path) -> N
     own = ivvi.interval(fit, "x0", "a0")
     assert ivvi.interval(str(tmp_path / "model"), "x0", "a0").to_json() == own.to_json()
     options = ("--output", "x0", "--feature", "a0", "--json", "-")
-    found = run("interval", tmp_path / "model", *options)
-    assert found.code == 0, found
-    assert json.loads(found.out) == own.to_json()
+    done = run("interval", tmp_path / "model", *options)
+    assert done.code == 0, done
+    assert json.loads(done.out) == own.to_json()
 
 
 def test_sums_by_episode_are_saved_where_the_fit_holds_them(log: ivvi.Log, tmp_path) -> None:

@@ -149,35 +149,35 @@ def test_what_is_not_identified_is_said(free_fit):
 @pytest.mark.parametrize("which", ["fit", "free_fit"])
 def test_json_is_valid_and_complete(which, request):
     fit = request.getfixturevalue(which)
-    found = json.loads(json.dumps(fit.to_json(), allow_nan=False))
-    assert found["W"] == fit.W.tolist()
-    assert found["K"] == fit.K.tolist()
-    assert found["phi"] == list(fit.estimate.design.phi_names)
-    assert found["psi"] == list(fit.estimate.design.psi_names)
-    assert found["outputs"] == list(fit.roles.outputs)
-    assert found["noise_cov"] == fit.estimate.noise_cov.tolist()
-    assert (found["n"], found["episodes"]) == (fit.moments.n, fit.counts.episodes)
-    assert found["method"] == "exact"
-    assert found["seconds"] > 0
-    for row, errors in zip(found["se"], fit.se, strict=True):
+    facts = json.loads(json.dumps(fit.to_json(), allow_nan=False))
+    assert facts["W"] == fit.W.tolist()
+    assert facts["K"] == fit.K.tolist()
+    assert facts["phi"] == list(fit.estimate.design.phi_names)
+    assert facts["psi"] == list(fit.estimate.design.psi_names)
+    assert facts["outputs"] == list(fit.roles.outputs)
+    assert facts["noise_cov"] == fit.estimate.noise_cov.tolist()
+    assert (facts["n"], facts["episodes"]) == (fit.moments.n, fit.counts.episodes)
+    assert facts["method"] == "exact"
+    assert facts["seconds"] > 0
+    for row, errors in zip(facts["se"], fit.se, strict=True):
         assert row == [None if np.isnan(s) else s for s in errors]
-    d = found["diagnostics"]
+    d = facts["diagnostics"]
     assert d["mu_iv"] == fit.diagnostics.strength.mu_iv
     assert d["identified"] == (which == "fit")
     for word in ("rank", "mu_b", "first_stage", "sargan", "wu_hausman", "kleibergen_paap"):
         assert word in d
     for word in ("cragg_donald", "kleibergen_paap", "sargan", "wu_hausman"):
         assert d[word] is not None or d["reasons"][word]
-    assert set(d["first_stage"]) == {name for name in found["phi"] if name.startswith("a")}
+    assert set(d["first_stage"]) == {name for name in facts["phi"] if name.startswith("a")}
 
 
 def test_tests_are_reported_for_each_output(confounded, log_of):
     fit = ivvi.estimate(log_of(*confounded(0, n=2000, d_z=3)))
-    text, found = fit.summary(), fit.to_json()["diagnostics"]
+    text, facts = fit.summary(), fit.to_json()["diagnostics"]
     for i, output in enumerate(("y0", "y1")):
         for title in ("hansen_j", "robust_wu_hausman"):
             test = fit.diagnostics.by_output[title][i]
-            assert found[title][output]["p_value"] == test.p_value
+            assert facts[title][output]["p_value"] == test.p_value
             assert f"  {output:<15} {test.value:<12.4g} {test.distribution}" in text
             assert f"p = {test.p_value:.4f}" in text
 

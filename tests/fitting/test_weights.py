@@ -43,12 +43,12 @@ REPEATED = {name: np.repeat(values, ROWS["count"]) for name, values in ROWS.item
 @pytest.mark.filterwarnings("ignore:.*exact copies:ivvi.errors.IvviWarning")
 def test_frequency_weights_are_the_repeated_rows(options):
     weighted = ivvi.read_logs(ROWS, **ROLES, weight="count", weight_kind="frequency")
-    found = ivvi.fit(weighted, **options)
+    weighted_fit = ivvi.fit(weighted, **options)
     expected = ivvi.fit(ivvi.read_logs(REPEATED, **ROLES), **options)
-    np.testing.assert_allclose(found.W, expected.W, rtol=1e-10)
-    np.testing.assert_allclose(found.se, expected.se, rtol=1e-10)
-    assert found.estimate.n == expected.estimate.n == ROWS["count"].sum()
-    ours, theirs = (fit.diagnostics.kleibergen_paap for fit in (found, expected))
+    np.testing.assert_allclose(weighted_fit.W, expected.W, rtol=1e-10)
+    np.testing.assert_allclose(weighted_fit.se, expected.se, rtol=1e-10)
+    assert weighted_fit.estimate.n == expected.estimate.n == ROWS["count"].sum()
+    ours, theirs = (fit.diagnostics.kleibergen_paap for fit in (weighted_fit, expected))
     assert (ours is None) == (theirs is None)
     assert ours is None or ours.f == pytest.approx(theirs.f, rel=1e-8)
 
@@ -86,7 +86,7 @@ def test_the_kind_of_the_weights_is_said_and_kept(tmp_path):
         (("--weight-kind", "frequency"), "frequency weights need a weight column"),
     ],
 )
-def test_weights_that_cannot_be_used(options, fact, tmp_path):
+def test_weights_that_cannot_be_used_are_refused(options, fact, tmp_path):
     write_table(ROWS | {"half": np.full(400, 0.5)}, tmp_path / "log.parquet")
     roles = [
         o for pair in zip(OPTIONS[::2], OPTIONS[1::2], strict=True) for o in pair if "x" not in pair

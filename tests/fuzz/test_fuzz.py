@@ -109,7 +109,7 @@ def each(request, record_property):
     return try_all
 
 
-def test_any_verb_with_any_option_on_any_table(place, each):
+def test_any_verb_with_any_option_keeps_its_promise_on_any_table(place, each):
     def work(case):
         verb, words, table = case
         folder = place()
@@ -167,7 +167,7 @@ def damaged(content, kind, where, bits):
     return bytes(content)
 
 
-def test_saved_files_with_damaged_bytes(place, each):
+def test_saved_files_with_damaged_bytes_are_refused(place, each):
     """A damaged file is refused; nothing that is read from it is believed."""
     pairs = [(source, i) for source in READERS for i in range(3)]
     cases = st.tuples(st.sampled_from(pairs), st.sampled_from(["json", "npz"]), DAMAGE)
@@ -186,7 +186,7 @@ def test_saved_files_with_damaged_bytes(place, each):
     each(cases, 15, 150, work)
 
 
-def test_other_files_with_damaged_bytes(place, each):
+def test_other_files_with_damaged_bytes_give_one_sentence_or_a_result(place, each):
     """Logs, a value for a report, the state of a stream: one sentence or a result."""
     files = ["log.parquet", "log.csv", "log.arrow", "value.json", "stream.state"]
 
@@ -208,7 +208,9 @@ def test_other_files_with_damaged_bytes(place, each):
     each(st.tuples(st.sampled_from([*files[:3] * 3, *files[3:]]), DAMAGE), 15, 60, work)
 
 
-def test_saved_files_that_were_forged_and_signed_again(place, start, each, request):
+def test_saved_files_that_were_forged_and_signed_again_keep_the_promise(
+    place, start, each, request
+):
     """One sentence, or a result; never a traceback, and nothing is imported."""
     documents = {n: json.loads(next((start / n).glob("*.json")).read_text()) for n in READERS}
     paths = {name: sorted(leaves(documents[name]), key=str) for name in READERS}
@@ -265,7 +267,7 @@ LONG = [
 ENDS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 143}
 
 
-def test_signals_at_any_moment(place, each, request):
+def test_signals_at_any_moment_leave_nothing_half(place, each, request):
     """130 or 143 and one line, or the end that was near; nothing new unless 0, nothing half."""
     if not request.config.getoption("--fuzz"):
         pytest.skip("the moment is a matter of wall time: run with --fuzz")

@@ -20,16 +20,13 @@ from hypothesis.stateful import (
 )
 
 from fuzz.promise import keeps_its_promise
-from helpers import OPTIONS, make_rows, write_table
+from helpers import OPTIONS, left_by_the_dead, make_rows, write_table
 from ivvi._io.files import load_folder
-from ivvi._io.replacing import _machine
 
 LOGS = {"one": 108, "two": 90, "three": 45}
 """Logs by name, with their transitions."""
 NAMES = st.sampled_from(["p", "q"])
 LOG = st.sampled_from(sorted(LOGS))
-DEAD = 2**22 + 1
-"""A number that no process has."""
 
 
 class Folders(RuleBasedStateMachine):
@@ -103,7 +100,7 @@ class Folders(RuleBasedStateMachine):
     def die(self, data):
         """Leave what a run that was killed leaves; the next one that reads the name clears up."""
         name = data.draw(st.sampled_from(sorted(self.held)))
-        shutil.copytree(name, f".{name}.{DEAD}-{_machine()}-abc", dirs_exist_ok=True)
+        shutil.copytree(name, left_by_the_dead(name), dirs_exist_ok=True)
         (self.folder / f".{name}.ivvi-lock").touch()
         flags = (*OPTIONS, "--out", name, "--force")
         self.tried(True, "moments", "one.parquet", *flags)

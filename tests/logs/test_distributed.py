@@ -108,14 +108,16 @@ def in_stores(columns):
         (dict, {"reward": "reward"}),
     ],
 )
-def test_logs_of_all_kinds(change, settings, client, small_pieces, tmp_path):
+def test_logs_of_all_kinds_are_read_by_workers(change, settings, client, small_pieces, tmp_path):
     path = write_table(change(make_rows(12, 10)), tmp_path / "log.parquet", row_group_size=7)
     assert_same(*both(ivvi.read_logs(path, **settings), client))
 
 
 @pytest.mark.parametrize("keys", [("episode", "step"), ("episode",), ()])
 @pytest.mark.parametrize("shuffled", [False, True])
-def test_logs_with_next_state_columns_in_any_order(keys, shuffled, client, small_pieces, tmp_path):
+def test_logs_with_next_state_columns_are_read_by_workers_in_any_order(
+    keys, shuffled, client, small_pieces, tmp_path
+):
     columns = make_rows(12, 10)
     columns |= {f"next_x{i}": columns[f"x{i}"][::-1].copy() for i in range(2)}
     columns = {n: v for n, v in columns.items() if n in keys or n not in ("episode", "step")}
@@ -125,7 +127,7 @@ def test_logs_with_next_state_columns_in_any_order(keys, shuffled, client, small
     assert_same(*both(ivvi.read_logs(path), client))
 
 
-def test_several_files_and_small_row_groups_in_one_piece(client, tmp_path, monkeypatch):
+def test_small_row_groups_of_each_file_are_joined_into_pieces(client, tmp_path, monkeypatch):
     monkeypatch.setattr("ivvi.logs.dask.PIECE_ROWS", 20)
     columns = make_rows(12, 10)
     for i, rows in enumerate((range(33), range(33, 71), range(71, 120))):
@@ -199,12 +201,12 @@ def test_the_second_pass_is_that_of_one_process(
         fit.estimate.covariance.joint, one.estimate.covariance.joint, rtol=1e-7, atol=1e-12
     )
     assert fit.estimate.covariance.clusters == one.estimate.covariance.clusters
-    found, wanted = (leaves(f.diagnostics.to_json()) for f in (fit, one))
-    assert found.keys() == wanted.keys()
+    told, wanted = (leaves(f.diagnostics.to_json()) for f in (fit, one))
+    assert told.keys() == wanted.keys()
     assert len(wanted) > 50
     for name, value in wanted.items():
         close = isinstance(value, float)
-        assert found[name] == (pytest.approx(value, rel=1e-6, abs=1e-9) if close else value), name
+        assert told[name] == (pytest.approx(value, rel=1e-6, abs=1e-9) if close else value), name
 
 
 @pytest.mark.parametrize("group", [8, 64])
@@ -303,7 +305,7 @@ def test_two_rows_of_one_step_are_found_across_a_border(client, small_pieces, tm
         ivvi.estimate(path, client=client)
 
 
-def test_clusters_that_are_none(tmp_path, monkeypatch):
+def test_clusters_that_are_none_are_refused(tmp_path, monkeypatch):
     path = write_table(make_rows(), tmp_path / "log.parquet")
     with pytest.raises(InputError, match="0 workers were asked for; expected at least 1"):
         ivvi.estimate(path, client=0)
@@ -346,8 +348,8 @@ def test_a_scheduler_that_does_not_answer_is_one_sentence(tmp_path, monkeypatch)
 def test_a_scheduler_is_reached_by_its_address(client, tmp_path):
     path = write_table(make_rows(), tmp_path / "log.parquet", row_group_size=7)
     address = client.scheduler_info()["address"]
-    found = run("diagnose", path, *OPTIONS, "--scheduler", address, "--json", "-")
-    assert json.loads(found.out)["n"] == 54
+    done = run("diagnose", path, *OPTIONS, "--scheduler", address, "--json", "-")
+    assert json.loads(done.out)["n"] == 54
     both = run("diagnose", path, *OPTIONS, "--scheduler", address, "--workers", 2)
     assert_refused(both, "--scheduler and --workers exclude each other")
 

@@ -45,9 +45,9 @@ def wages():
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 def test_scikit_learn_finds_a_well_behaved_estimator():
     """All checks but those whose data have fewer rows than coefficients; these say so."""
-    found = check_estimator(IVRegressor(), expected_failed_checks=EXPECTED, on_fail=None)
+    results = check_estimator(IVRegressor(), expected_failed_checks=EXPECTED, on_fail=None)
     by_status = {}
-    for check in found:
+    for check in results:
         by_status.setdefault(check["status"], {})[check["check_name"]] = check["exception"]
     assert by_status.get("failed", {}) == {}
     assert by_status["xfail"].keys() == EXPECTED.keys()
@@ -77,7 +77,7 @@ def test_without_instruments_it_is_least_squares(wages):
 
 
 @pytest.mark.filterwarnings("ignore:the instruments contradict", "ignore:.* exact copies")
-def test_several_outputs_weights_and_groups(wages):
+def test_several_outputs_weights_and_groups_are_taken(wages):
     X, y, z = wages
     Y, weight = np.column_stack([y, 2 * y]), np.arange(len(y)) % 3 + 1.0
     fit = IVRegressor(actions=[0]).fit(X, Y, Z=z, sample_weight=weight, groups=np.arange(400) // 8)
@@ -149,8 +149,8 @@ def test_a_table_in_memory_is_not_copied(kind):
 
 def test_a_query_of_duckdb_is_a_log():
     rows = pa.table(make_rows(episodes=12))
-    found = duckdb.sql("SELECT * EXCLUDE (reward) FROM rows WHERE episode < 6")
-    assert np.array_equal(ivvi.estimate(found).W, ivvi.estimate(rows.slice(0, 60)).W)
+    query = duckdb.sql("SELECT * EXCLUDE (reward) FROM rows WHERE episode < 6")
+    assert np.array_equal(ivvi.estimate(query).W, ivvi.estimate(rows.slice(0, 60)).W)
 
 
 # Minari

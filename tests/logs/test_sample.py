@@ -17,6 +17,6 @@ def test_the_sample_of_a_log_knows_where_episodes_start(simulated):
     order = np.random.default_rng(0).permutation(20)
     shuffled = {name: values[order] for name, values in rows.items()}
     log = ivvi.read_logs(shuffled, state="x*", action="a*", instrument="z*")
-    found = log.sample()
-    assert found.global_instrument
-    np.testing.assert_array_equal(found.starts[:, 0], rows["x0"][::5])
+    taken = log.sample()
+    assert taken.global_instrument
+    np.testing.assert_array_equal(taken.starts[:, 0], rows["x0"][::5])

@@ -45,7 +45,7 @@ def test_a_column_with_signs_in_its_name_is_found_by_name(odd):
     assert resolve([*NAMES, odd], state=odd).state == (odd,)
 
 
-def test_roles_of_a_whole_schema():
+def test_a_whole_schema_gives_each_role_its_columns():
     roles = resolve(state="x*", instrument="z*", next_state="next_x0", reward="reward", weight="w")
     assert roles.outputs == ("next_x0", "reward")
     assert roles.numeric == ("x0", "x1", "x2", "a0", "z0", "z1", "next_x0", "reward", "w")

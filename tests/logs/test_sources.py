@@ -279,7 +279,7 @@ def typed(kind):
 @pytest.mark.parametrize("encoded", [False, True], ids=["plain", "dictionary"])
 @pytest.mark.parametrize("place", ["memory", "parquet", "parquet shuffled"])
 @pytest.mark.parametrize("kind", NUMBERS)
-def test_columns_of_every_number_type(kind, place, encoded, tmp_path):
+def test_columns_of_every_number_type_are_read_as_floats(kind, place, encoded, tmp_path):
     column, floats = typed(kind)
     column = column.dictionary_encode() if encoded else column
     other = np.arange(7.0) ** 2 + 0.5
@@ -295,7 +295,7 @@ def test_columns_of_every_number_type(kind, place, encoded, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint8", "int64", "uint64", "halffloat", "double"])
-def test_steps_of_every_number_type(kind, rows_of):
+def test_steps_of_every_number_type_put_rows_in_order(kind, rows_of):
     steps = pa.array(COLUMNS["step"]).cast(kind)
     table = pa.table({**COLUMNS, "step": steps}).take(pa.array(SHUFFLED))
     assert rows_of(read_logs(table, **ROLES), size=3)[0] == expected()

@@ -52,7 +52,7 @@ def assert_same(one, other, rtol=1e-10):
 
 @pytest.mark.parametrize("word", WORDS)
 @given(data=rows(), cut=st.floats(0, 1), seed=st.integers(0, 1000))
-def test_add_over_any_split_and_order(moments_of, word, data, cut, seed):
+def test_moments_add_over_any_split_and_order(moments_of, word, data, cut, seed):
     (x, a, z, y), weight = data
     maps = parse_features(word)
     fitted = maps[0].fitted(x, a), maps[1].fitted(x, z)  # the same knots for both parts
@@ -79,7 +79,7 @@ def test_a_weight_is_a_number_of_copies(moments_of, data, seed):
 
 
 @pytest.mark.parametrize("word", WORDS)
-def test_are_the_matrices_of_the_paper(confounded, moments_of, word):
+def test_moments_are_the_matrices_of_the_paper(confounded, moments_of, word):
     x, a, z, y = confounded(0, n=500, d_a=2, d_z=3)
     weight = np.random.default_rng(1).uniform(0.5, 2, len(y))
     phi, psi = parse_features(word)
@@ -97,7 +97,7 @@ def test_are_the_matrices_of_the_paper(confounded, moments_of, word):
     assert (len(m.design.psi_names), len(m.design.phi_names)) == m.A.shape
 
 
-def test_of_a_log_are_those_of_its_rows(simulated, moments_of):
+def test_moments_of_a_log_are_those_of_its_rows(simulated, moments_of):
     log = simulated("linear", 5)  # more than one batch of rows
     phi, psi = parse_features("poly2")
     design = Design.build(phi, psi, log.roles)
@@ -114,7 +114,7 @@ def test_of_a_log_are_those_of_its_rows(simulated, moments_of):
 
 
 @given(data=rows(), many=st.integers(1, 7), cut=st.floats(0, 1))
-def test_of_episodes_sum_to_the_totals(moments_of, data, many, cut):
+def test_moments_of_episodes_sum_to_the_totals(moments_of, data, many, cut):
     parts, weight = data
     n = len(parts[0])
     episode = np.random.default_rng(n).integers(0, many, n)
@@ -143,13 +143,13 @@ def test_of_episodes_sum_to_the_totals(moments_of, data, many, cut):
         assert mean_of[y] == pytest.approx(w @ parts[3][:, 0] / w.sum())
 
 
-def test_of_episodes_need_episode_numbers(moments_of, confounded):
+def test_moments_of_episodes_need_episode_numbers(moments_of, confounded):
     m = moments_of(*confounded(0))
     with pytest.raises(InputError, match="episodes=True"):
         Moments.of_batch(m.design, Batch(*confounded(0)), episodes=True)
 
 
-def test_of_different_features_do_not_add(moments_of, confounded):
+def test_moments_of_different_features_do_not_add(moments_of, confounded):
     data = confounded(0)
     with pytest.raises(InputError, match="different features"):
         moments_of(*data) + moments_of(*data, features="poly2")
@@ -197,7 +197,7 @@ def test_compressed_rows_reproduce_the_scatter(moments_of, data, scale):
     )
 
 
-def test_compressed_rows_of_collinear_columns(moments_of, confounded):
+def test_compressed_rows_of_collinear_columns_reproduce_the_scatter(moments_of, confounded):
     x, a, z, y = confounded(3, d_z=2)
     z = np.column_stack([z, z.sum(axis=1), np.full(len(z), 4.0)])
     m = moments_of(x, a, z, y)

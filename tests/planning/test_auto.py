@@ -11,11 +11,11 @@ import ivvi
 from ivvi import Actions, Dynamics, InputError, load_policy
 from ivvi.errors import PlanningWarning
 from ivvi.planning import Auto, Comparison, Problem
-from ivvi.planning.auto import COARSE, FINER, PlannerComparison, _is_resolved
+from ivvi.planning.auto import COARSE, FINER, PlannerComparison, is_resolved
 from ivvi.planning.comparison import Trials
 from ivvi.planning.riccati import RiccatiStep, riccati_values
 from ivvi.planning.simple_rules import HeldRule
-from ivvi.planning.upper_bounds import MOST_PATHS, _relaxed, _residual, upper_bound
+from ivvi.planning.upper_bounds import MOST_PATHS, relaxed_bound, residual_bound, upper_bound
 
 
 def model_of(W, noise, states, actions, d_a=1, **others):
@@ -185,9 +185,9 @@ def test_the_best_policy_does_not_beat_the_bound(treated, actions, levels, way):
     trials = Trials.of(problem, 0)
     grid = ivvi.ValueIteration(value="grid").solve(problem)
     if way == "residuals":
-        bound, starts, luck = _residual(trials, grid, grid), trials.starts, 0.0
+        bound, starts, luck = residual_bound(trials, grid, grid), trials.starts, 0.0
     else:
-        bound, starts = _relaxed(trials, grid), trials.starts[:MOST_PATHS]
+        bound, starts = relaxed_bound(trials, grid), trials.starts[:MOST_PATHS]
         luck = 4 * bound.error  # of the noise that is foreseen
     x, V, _ = exact_rule(6, 2.0, actions=levels)
     exact, nothing = np.interp(starts[:, 0], x, V), trials.returns(HeldRule(np.zeros(1)))
@@ -207,7 +207,7 @@ def test_a_bound_knows_of_states_beyond_the_grid(treated, horizon):
         slope = 1.0 + 1.08 * slope
     exact = slope * trials.starts.mean() + constant
     grid = ivvi.ValueIteration(value="grid").solve(problem)
-    assert _residual(trials, grid, grid).value >= exact - 1e-6 * abs(exact)
+    assert residual_bound(trials, grid, grid).value >= exact - 1e-6 * abs(exact)
     compared = Auto().compare(problem)[1]
     assert compared.share is None or horizon == 1
 
@@ -286,5 +286,5 @@ def test_a_grid_is_resolved_where_a_finer_one_changes_nothing_and_leads(finer, m
     returns = {name: mean + 0.01 * noise for name, mean in earned.items()}
     rules = dict.fromkeys(earned, object())
     contest = PlannerComparison(None, None, rules=rules, returns=returns, simple=["nothing"])
-    assert _is_resolved(contest) is resolved
-    assert not _is_resolved(PlannerComparison(None, None, rules=rules, returns={"nothing": noise}))
+    assert is_resolved(contest) is resolved
+    assert not is_resolved(PlannerComparison(None, None, rules=rules, returns={"nothing": noise}))

@@ -92,7 +92,8 @@ def test_more_caution_never_raises_a_bound(fit, cautious):
     rule = cautious.rule
     with jax.enable_x64(True):
         x = jnp.asarray(fit.model.states[:5])
-        options = rule._options(jnp.ones((5, 2)), fall_back(rule.fallback, x, 0))
+        b = fall_back(rule.fallback, x, 0)
+        options = jnp.stack([b + t * (1.0 - b) for t in (0.0, 0.25, 0.5, 1.0)], axis=1)
         bounds = [
             np.asarray(replace(rule, caution=level).bounds(x, options, 0))
             for level in (0.1, 0.5, 0.9)
@@ -169,7 +170,7 @@ def test_outside_the_log_what_was_usual_is_done(fit, plain):
     np.testing.assert_allclose(policy(near), plain(near), atol=1e-9)
 
 
-def test_choices_of_a_finite_set(fit):
+def test_caution_chooses_from_a_finite_set(fit):
     choices = [[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0]]
     x = np.array([[8.0, 8.0]])
     sure = ivvi.plan(
@@ -187,12 +188,12 @@ def test_choices_of_a_finite_set(fit):
     assert unsure(x).tolist() == [[0.0, 0.0]]
 
 
-def test_the_firmness_of_advice(fit, plain):
-    found = ivvi.stability(plain, fit, [[10.0, 10.0], [0.05, 0.0], [300.0, 0.0]], draws=20)
-    assert found.agreement[0] == 1.0  # saturated
-    assert found.drawn.shape == (20, 3, 2)
-    assert found.outside.tolist() == [False, False, True]
-    assert "outside the log" in found.summary().splitlines()[-1]
+def test_advice_is_firm_where_plans_for_all_draws_agree(fit, plain):
+    stability = ivvi.stability(plain, fit, [[10.0, 10.0], [0.05, 0.0], [300.0, 0.0]], draws=20)
+    assert stability.agreement[0] == 1.0  # saturated
+    assert stability.drawn.shape == (20, 3, 2)
+    assert stability.outside.tolist() == [False, False, True]
+    assert "outside the log" in stability.summary().splitlines()[-1]
     loose = ivvi.stability(plain, vague(fit.model, 30.0), [[3.0, -3.0]] * 3, draws=20)
     assert loose.agreement[0] < 0.9
 
@@ -284,12 +285,12 @@ def test_a_learned_reward_fades_outside_the_log_for_caution_too():
     rule = ivvi.plan(model, "learned", (-1, 1), **settings).rule
     x, a, total = np.array([[1.0], [50.0]]), np.full((2, 1), 0.5), np.zeros(2)
     with jax.enable_x64(True):
-        found = np.asarray(rule._return(jnp.asarray(x), jnp.asarray(a), 0, jnp.asarray(W)))
+        earned = np.asarray(rule.returns(jnp.asarray(x), jnp.asarray(a), 0, jnp.asarray(W)))
     for _ in range(STEPS + 1):
         total += np.asarray(model.reward(x, a))
         x, a = np.asarray(model.mean(x, a)), 0 * a
-    np.testing.assert_allclose(found, total, atol=1e-9)
-    assert found[1] < found[0]  # without the fading it would earn more
+    np.testing.assert_allclose(earned, total, atol=1e-9)
+    assert earned[1] < earned[0]  # without the fading it would earn more
 
 
 def test_a_policy_may_be_the_fallback(fit, plain, tmp_path):

@@ -351,7 +351,7 @@ def test_no_states_take_no_actions(linear_model):
     assert policy(np.zeros((0, 2))).shape == (0, 2)
 
 
-def test_bad_settings_of_mpc():
+def test_bad_settings_of_mpc_are_refused():
     with pytest.raises(InputError, match="lookahead is 0"):
         MPC(lookahead=0)
     with pytest.raises(InputError, match="starts is 0"):

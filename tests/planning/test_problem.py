@@ -48,7 +48,7 @@ def test_a_product_keeps_coordinates_in_their_places():
     assert again.to_json() == mixed.to_json()
 
 
-def test_actions_of_gymnasium_spaces():
+def test_gymnasium_spaces_become_actions():
     from gymnasium import spaces
 
     assert Actions.of_space(spaces.Box(-2, 3, (2,))).high.tolist() == [3, 3]
@@ -78,7 +78,7 @@ LIST = np.random.default_rng(0).normal(size=(300, 2))
         (lambda: Actions.product(Actions.finite(LIST), Actions.finite(LIST)), "more than 65536"),
     ],
 )
-def test_actions_that_cannot_be_used(make, sentence):
+def test_actions_that_cannot_be_used_are_refused(make, sentence):
     with pytest.raises(InputError) as caught:
         make()
     assert sentence in str(caught.value)

@@ -77,9 +77,9 @@ def run_in_shell(code, where):
 @pytest.mark.parametrize("module", DOCUMENTED)
 def test_examples_in_docstrings_hold(module):
     """At least one each, because a module is listed for having one."""
-    found = doctest.testmod(importlib.import_module(module))
-    assert found.attempted > 0
-    assert found.failed == 0
+    results = doctest.testmod(importlib.import_module(module))
+    assert results.attempted > 0
+    assert results.failed == 0
 
 
 @pytest.mark.thorough

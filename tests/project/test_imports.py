@@ -88,9 +88,9 @@ def test_help_loads_nothing_heavy(arguments):
 
 @pytest.mark.parametrize("name", ivvi.__all__)
 def test_public_names_resolve_to_documented_objects(name):
-    found = getattr(ivvi, name)
-    assert inspect.getdoc(found)
-    home = found.__name__ if inspect.ismodule(found) else found.__module__
+    thing = getattr(ivvi, name)
+    assert inspect.getdoc(thing)
+    home = thing.__name__ if inspect.ismodule(thing) else thing.__module__
     assert home.startswith("ivvi.")
 
 

@@ -73,6 +73,6 @@ def test_the_wheel_holds_the_library_alone_without_specs_or_records(tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         files = {Path(name) for name in archive.namelist() if name.startswith("ivvi/")}
     source = Path(ivvi.__file__).parent
-    found = {path.relative_to(source.parent) for path in source.rglob("*") if path.is_file()}
-    assert files == {path for path in found if "__pycache__" not in path.parts}
+    packed = {path.relative_to(source.parent) for path in source.rglob("*") if path.is_file()}
+    assert files == {path for path in packed if "__pycache__" not in path.parts}
     assert {path.suffix for path in files} <= {".py", ".pyi", ".typed", ".html", ".css", ".js"}

@@ -86,8 +86,8 @@ def test_formulas_are_mathml_with_numbers(site):
 
 def test_every_public_name_is_in_the_reference(site):
     page = (site / "api.html").read_text()
-    found = [getattr(ivvi, name) for name in ivvi.__all__]
-    names = [f"{one.__module__}.{one.__name__}" for one in found if not inspect.ismodule(one)]
+    things = [getattr(ivvi, name) for name in ivvi.__all__]
+    names = [f"{one.__module__}.{one.__name__}" for one in things if not inspect.ismodule(one)]
     missing = [name for name in names if f'id="{name}"' not in page]
     assert missing == []
 

@@ -20,6 +20,6 @@ def test_brute_force_finds_the_first_change_of_sign():
 @pytest.mark.parametrize("setting", ["I", "III"])
 def test_breakdown_agrees_with_brute_force(question, dim, setting):
     """Logs with as much invalidity as the breakdown point says lose what it says."""
-    found = measure(question, dim, setting)
-    assert 4 * found.error < 0.1
-    assert found.ratio == pytest.approx(1.0, abs=0.1)
+    breakdown = measure(question, dim, setting)
+    assert 4 * breakdown.error < 0.1
+    assert breakdown.ratio == pytest.approx(1.0, abs=0.1)

@@ -17,7 +17,7 @@ from ivvi_reproduction.interval_coverage import (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("weeks", [30, 60])
-def test_coverage_with_a_shared_instrument(weeks):
+def test_intervals_cover_with_a_shared_instrument(weeks):
     """Within four binomial deviations of the band from 91.5% to 98.5%."""
     record = measure(CoverageDesign("", weekly(weeks)), 200)
     assert 0.915 - 4 * 0.015 <= record.wald <= 1.0
@@ -28,7 +28,7 @@ def test_coverage_with_a_shared_instrument(weeks):
     "name", ["15 clusters, Pareto", "30 clusters, Pareto", "15 clusters, equal"]
 )
 @pytest.mark.slow
-def test_coverage_with_few_and_uneven_clusters(name):
+def test_intervals_cover_with_few_and_uneven_clusters(name):
     design = next(one for one in DESIGNS if one.name == name)
     record = measure(design, 200)
     assert 0.915 - 4 * 0.015 <= record.wald <= 1.0

@@ -91,9 +91,9 @@ def test_the_command_writes_json(tmp_path, monkeypatch):
     monkeypatch.setattr("ivvi_reproduction.loss_curves.DIMENSIONS", {"linear": (1,)})
     monkeypatch.setattr("ivvi_reproduction.loss_curves.SETTINGS", ("II",))
     command("linear", iterations=2, json=str(tmp_path / "loss.json"))
-    found = json.loads((tmp_path / "loss.json").read_text())
-    assert [curve["steps"] for curve in found] == ["paper", "constant"]
-    assert found[0]["t"] == [1, 2]
+    facts = json.loads((tmp_path / "loss.json").read_text())
+    assert [curve["steps"] for curve in facts] == ["paper", "constant"]
+    assert facts[0]["t"] == [1, 2]
 
 
 @pytest.mark.parametrize(

@@ -67,8 +67,8 @@ def test_regrets_are_those_of_the_records():
     """With noise and baseline as the authors had them, the closed form is the column best."""
     experiment = read_experiment("linear")
     setup = Variation(experiment.columns["best"], baseline="III", noise="identity")
-    found = CellChanges(experiment, "k5", experiment.episodes, [0]).measured("", setup).regrets
+    regrets = CellChanges(experiment, "k5", experiment.episodes, [0]).measured("", setup).regrets
     cells = CellStatistics(RecordFile.open(ROOT / "reproduction/results").read("linear"))
     keys = [("baseline", "III"), *(("ivvi", row) for row in ROWS[1:])]
     recorded = [cells.regrets(("k5", "best", *key))[0] for key in keys]
-    assert found == pytest.approx(recorded, rel=1e-4)
+    assert regrets == pytest.approx(recorded, rel=1e-4)

@@ -29,11 +29,11 @@ def statistics(records, experiment):
 
 def strengths(records, name):
     """Yield the strengths of each cell over logs, as the paper counts them, and what it prints."""
-    found, experiment = statistics(records, name), read_experiment(name)
+    cells, experiment = statistics(records, name), read_experiment(name)
     part = "smallest" if experiment.needs_ratings else "mu_iv"
     for setting, row in read_table(f"{name}-strength").numbers.items():
         for variant, printed in zip(experiment.variants, row, strict=True):
-            values = found.values((variant.key, "paper", "ivvi", setting), of="strength")
+            values = cells.values((variant.key, "paper", "ivvi", setting), of="strength")
             yield f"{variant.key} {setting}", [value[part] for value in values], printed
 
 
@@ -45,19 +45,19 @@ def test_every_cell_has_five_logs(records):
 
 @pytest.mark.parametrize("dim", [5, 10, 20])
 def test_the_loop_stops_as_far_from_the_truth_as_the_authors_did(records, dim):
-    found = statistics(records, "linear")
+    cells = statistics(records, "linear")
     for setting in RELEASED:
-        ours = found.values((f"k{dim}", "paper", "ivvi", setting), of="distance")
-        (theirs,) = found.values((f"k{dim}", "authors", "ivvi", setting), of="distance")
+        ours = cells.values((f"k{dim}", "paper", "ivvi", setting), of="distance")
+        (theirs,) = cells.values((f"k{dim}", "authors", "ivvi", setting), of="distance")
         assert len(ours) == LOGS
         assert np.mean(ours) == pytest.approx(theirs, rel=0.1), setting
 
 
 @pytest.mark.parametrize("dim", [1, 3, 5])
 def test_nonlinear_estimates_are_those_of_the_authors(records, dim):
-    found = statistics(records, "nonlinear")
+    cells = statistics(records, "nonlinear")
     for setting in RELEASED:
-        away = found.values((f"k{dim}", "paper", "ivvi", setting), of="from_authors")
+        away = cells.values((f"k{dim}", "paper", "ivvi", setting), of="from_authors")
         assert np.mean(away) < 0.1, setting
 
 
@@ -98,10 +98,10 @@ ORDERS = (("I", "II", "III"), ("IV", "V", "VI"))
 
 @pytest.mark.parametrize("name", ["linear", "nonlinear", "movielens"])
 def test_the_loss_falls_with_the_strength_of_the_instrument(records, name):
-    found, experiment = statistics(records, name), read_experiment(name)
+    cells, experiment = statistics(records, name), read_experiment(name)
 
     def loss(variant, setting):
-        runs = found.values((variant, "paper", "ivvi", setting), of="loss")
+        runs = cells.values((variant, "paper", "ivvi", setting), of="loss")
         return np.mean([np.log(run["distance"][-1]) for run in runs])
 
     for variant in experiment.variants:
@@ -116,21 +116,21 @@ def test_the_loss_falls_with_the_strength_of_the_instrument(records, name):
 
 @pytest.mark.parametrize("name", ["linear", "nonlinear"])
 def test_regret_falls_with_strength_and_least_squares_is_worse(records, name):
-    found, experiment = statistics(records, name), read_experiment(name)
+    cells, experiment = statistics(records, name), read_experiment(name)
     for variant in experiment.variants:
         cell = (variant.key, "paper")
-        poor = np.mean(found.regrets((*cell, "baseline", experiment.baseline)))
+        poor = np.mean(cells.regrets((*cell, "baseline", experiment.baseline)))
         for order in ORDERS:
-            means = [np.mean(found.regrets((*cell, "ivvi", setting))) for setting in order]
+            means = [np.mean(cells.regrets((*cell, "ivvi", setting))) for setting in order]
             assert [poor, *means] == sorted([poor, *means], reverse=True), (variant.key, order)
 
 
 def test_on_movielens_the_method_is_nearer_to_the_truth_than_least_squares(records):
-    found = statistics(records, "movielens")
+    cells = statistics(records, "movielens")
     for variant in ("original", "revised"):
-        poor = found.values((variant, "paper", "baseline", "III"), of="distance")
+        poor = cells.values((variant, "paper", "baseline", "III"), of="distance")
         for setting in RELEASED:
-            near = found.values((variant, "paper", "ivvi", setting), of="distance")
+            near = cells.values((variant, "paper", "ivvi", setting), of="distance")
             assert max(near) < min(poor) / 2, (variant, setting)
 
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:weak instruments")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("design", DESIGNS, ids=lambda d: f"{d.name}{'-rank' * d.rank_null}")
-def test_sizes_within_three_binomial_deviations(design):
+def test_sizes_lie_within_three_binomial_deviations(design):
     records = measure(design, 1000)
     assert records
     for record in records:

@@ -114,14 +114,14 @@ def test_an_unknown_experiment_is_refused(word, said):
 
 def test_a_run_fills_tables_and_figures(whole):
     assert len(results_of(whole)) == JOBS
-    found = read_results(whole, SPECS)
-    assert [table.name for table in found.tables] == [
+    results = read_results(whole, SPECS)
+    assert [table.name for table in results.tables] == [
         "linear-strength",
         "linear-seconds",
         "linear-regret",
         "linear-estimates",
     ]
-    regret = found.tables[2]
+    regret = results.tables[2]
     rows = [dict(zip(regret.columns, row, strict=True)) for row in regret.rows]
     assert [row["setting"] for row in rows] == ["Baseline", "I", "IV"]
     by_setting = {row["setting"]: row for row in rows}
@@ -132,7 +132,7 @@ def test_a_run_fills_tables_and_figures(whole):
     assert by_setting["I"]["their estimate"] is not None
     assert by_setting["IV"]["their estimate"] is None  # none was released
     baseline, estimates = (
-        dict(zip(found.tables[3].columns, r, strict=True)) for r in found.tables[3].rows
+        dict(zip(results.tables[3].columns, r, strict=True)) for r in results.tables[3].rows
     )
     assert (baseline["setting"], baseline["descent"]) == ("Baseline", "closed form")
     truth = np.array([0.0, 0.5, -0.5])
@@ -144,20 +144,20 @@ def test_a_run_fills_tables_and_figures(whole):
     assert baseline["closed form to W*"] is None
     assert abs(estimates["ours to W*"] - far) <= estimates["ours to theirs"] + 1e-3
     assert estimates["ours / theirs"] == pytest.approx(estimates["ours to W*"] / far, rel=1e-3)
-    assert {figure.name for figure in found.figures} == {
+    assert {figure.name for figure in results.figures} == {
         "linear-both-loss-k1",
         "linear-both-reward-k1",
         "linear-both-reward-k1-baseline",
         "linear-both-best-k1",
     }
-    assert all(figure.curves and figure.alt for figure in found.figures)
-    loss = next(figure for figure in found.figures if "loss" in figure.name)
+    assert all(figure.curves and figure.alt for figure in results.figures)
+    loss = next(figure for figure in results.figures if "loss" in figure.name)
     walked = {curve.label for curve in loss.curves if not curve.level_for}
     levels = {curve.level_for for curve in loss.curves}
     assert levels - {""} == walked - {"least squares"}  # each with its closed form
     assert "least squares" in walked
-    assert found.facts["records"] == JOBS
-    assert found.facts["logs of a cell"] == "1"
+    assert results.facts["records"] == JOBS
+    assert results.facts["logs of a cell"] == "1"
     assert "ivvi reproduce linear --seeds 1" in regret.command
 
 
@@ -174,10 +174,10 @@ def test_regret_is_that_of_the_rollouts(whole):
     own = env.rollout(
         plan(model, env.reward, (-1, 1), horizon=40, method="mpc"), **settings
     ).returns
-    found = CellStatistics(RecordFile.open(whole).read("linear")).regrets(
+    regrets = CellStatistics(RecordFile.open(whole).read("linear")).regrets(
         ("k1", "best", "ivvi", "I")
     )
-    assert found == pytest.approx([np.mean(best - own)], abs=1e-6)
+    assert regrets == pytest.approx([np.mean(best - own)], abs=1e-6)
 
 
 def test_a_second_run_does_nothing(whole):
@@ -414,8 +414,8 @@ def test_diverged_logs_are_told(whole):
 
 
 def test_text_and_json_tell_the_same_results(whole):
-    found = read_results(whole, SPECS)
-    assert "Regret (Table 0)" in as_text(found)
+    results = read_results(whole, SPECS)
+    assert "Regret (Table 0)" in as_text(results)
     assert [cell_text(cell) for cell in (None, 12345.6, 0.12345, "stalls", 3)] == [
         "",
         "12,346",
@@ -423,20 +423,20 @@ def test_text_and_json_tell_the_same_results(whole):
         "stalls",
         "3",
     ]
-    assert len(json.dumps(as_json(found), allow_nan=False)) > 1000
+    assert len(json.dumps(as_json(results), allow_nan=False)) > 1000
 
 
 def test_the_page_is_made_from_the_records(whole, tmp_path):
-    found = read_results(whole, SPECS)
-    page = make_page(found, '{{ regrets("linear") }} {{ figure("linear-both", "Said.") }}')
+    results = read_results(whole, SPECS)
+    page = make_page(results, '{{ regrets("linear") }} {{ figure("linear-both", "Said.") }}')
     assert "| k = 1, I | 10 ± 1 |" in page
     assert "**" in page  # the paper's 10 is far off
     assert page.endswith("](images/linear-both.png)\n\n*Said.*")
-    strengths = make_page(found, '{{ by_variant("linear-strength", "paper", "ours") }}')
+    strengths = make_page(results, '{{ by_variant("linear-strength", "paper", "ours") }}')
     assert [line.count("|") for line in strengths.splitlines()] == [3] * 4
     assert strengths.splitlines()[0] == "| setting | k = 1 |"
     for word in ('regrets("other")', 'by_variant("other")', 'figure("other", "")'):
-        assert make_page(found, f"{{{{ {word} }}}}") == "*Not run yet.*"
+        assert make_page(results, f"{{{{ {word} }}}}") == "*Not run yet.*"
     (tmp_path / "study.txt").write_text("a line\n")
     said = '{{ printed("study") }} {{ printed("other") }}'
-    assert make_page(found, said, tmp_path) == "```text\na line\n``` *Not run yet.*"
+    assert make_page(results, said, tmp_path) == "```text\na line\n``` *Not run yet.*"

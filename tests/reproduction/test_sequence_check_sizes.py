@@ -8,7 +8,7 @@ from ivvi_reproduction.sequence_checks import draw, measure, table
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["rules kept", "global", "shared"])
-def test_size_over_1000_logs(kind):
+def test_checks_keep_their_size_over_1000_logs(kind):
     """Nominal 5% within three binomial deviations."""
     sizes = measure(kind, 1000).rejected
     deviation = (0.05 * 0.95 / 1000) ** 0.5
@@ -19,7 +19,7 @@ def test_size_over_1000_logs(kind):
         assert careful - 3 * deviation <= sizes[name] <= 0.05 + 3 * deviation, sizes
 
 
-def test_the_table_of_sizes():
+def test_the_table_of_sizes_names_what_is_rejected():
     record = measure("lasting z", 3)
     assert record.rejected["serial dependence of z"] == 1.0
     assert "serial dependence of z" in table([record])

@@ -42,26 +42,26 @@ def test_the_sums_of_the_lemma_are_those_over_all_paths(seed):
     def xi(h, x, a):
         return model.Q[h][x, a] - model.Q[h][x].max()
 
-    found = decompose(true, model)
+    parts = decompose(true, model)
     for name, choices, value in (
         ("iota_optimal", true.choices, iota),
         ("xi", true.choices, xi),
         ("iota_model", model.choices, iota),
     ):
-        np.testing.assert_allclose(found[name], by_paths(true, choices, value), atol=1e-12)
+        np.testing.assert_allclose(parts[name], by_paths(true, choices, value), atol=1e-12)
     earned = by_paths(true, model.choices, lambda h, x, a: true.r[x])
     np.testing.assert_allclose(policy_value(true.P, true.r, model.choices), earned, atol=1e-12)
     gap = by_paths(true, true.choices, lambda h, x, a: true.r[x]) - earned
-    total = found["iota_optimal"] + found["xi"] - found["iota_model"]
+    total = parts["iota_optimal"] + parts["xi"] - parts["iota_model"]
     np.testing.assert_allclose(total, gap, atol=1e-12)
-    assert (found["xi"] <= 1e-12).all()
+    assert (parts["xi"] <= 1e-12).all()
 
 
 def test_the_lemma_holds_on_the_grid_for_a_wrong_model():
-    found = lemma(np.array([0.2, 0.4, 0.1]), horizon=6)
-    assert found["their sum"] == pytest.approx(found["V*_1 - V^pi_1"], abs=1e-10)
-    assert found["V*_1 - V^pi_1"] > 0.01
-    assert found["E_pi* xi"] < 0
+    sums = lemma(np.array([0.2, 0.4, 0.1]), horizon=6)
+    assert sums["their sum"] == pytest.approx(sums["V*_1 - V^pi_1"], abs=1e-10)
+    assert sums["V*_1 - V^pi_1"] > 0.01
+    assert sums["E_pi* xi"] < 0
 
 
 def test_the_grid_has_the_mean_of_the_model():
@@ -79,10 +79,10 @@ def test_a_conditional_mean_is_found():
 
 
 def test_theorem_2_holds_and_is_nearly_vacuous():
-    found = bound("III", episodes=40)
-    assert found.left < found.right
-    assert found.right > 100 * found.left
-    assert found.left >= found.eta_1  # nothing in the span is nearer than the projection
+    theorem = bound("III", episodes=40)
+    assert theorem.left < theorem.right
+    assert theorem.right > 100 * theorem.left
+    assert theorem.left >= theorem.eta_1  # nothing in the span is nearer than the projection
 
 
 @pytest.mark.thorough

@@ -50,10 +50,10 @@ def test_500_replicates_cost_at_most_twenty_fits_and_evaluations(simulator):
     ivvi.evaluate(policy, env, against=())
     once = time.process_time() - begun
     begun = time.process_time()
-    found = ivvi.value(policy, fit, against=(), draws=500)
+    worth = ivvi.value(policy, fit, against=(), draws=500)
     assert time.process_time() - begun <= 20 * once
-    assert len(found.value.draws) == 500
-    assert np.isfinite(found.value.draws).all()
+    assert len(worth.value.draws) == 500
+    assert np.isfinite(worth.value.draws).all()
 
 
 @pytest.mark.slow

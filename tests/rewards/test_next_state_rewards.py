@@ -48,11 +48,11 @@ def test_a_threshold_and_a_product_of_the_next_state_are_found():
     x, a = 5 + 2 * rng.normal(size=(1000, 1)), rng.uniform(0, 3, (1000, 1))
     y = x - a + rng.normal(size=x.shape)
     for reward in (beyond, bought):
-        found = make_reward("learned", fit_with(reward).model)
+        learned = make_reward("learned", fit_with(reward).model)
         truth = reward(x[:, 0], a[:, 0], y[:, 0], 0)
-        assert isinstance(found, SeenReward)
+        assert isinstance(learned, SeenReward)
         # the threshold lies between two rows of the log
-        assert np.mean(np.abs(np.asarray(found(x, a, y, 0)) - truth) > 0.05 * truth.std()) < 0.005
+        assert np.mean(np.abs(np.asarray(learned(x, a, y, 0)) - truth) > 0.05 * truth.std()) < 0.005
 
 
 @pytest.mark.filterwarnings("ignore:linear features are too simple")

@@ -45,13 +45,13 @@ def test_unions_are_those_of_conley_hansen_and_rossi(kind, source, tmp_path):
         fit.save(tmp_path / "model")
     doubted = tmp_path / "model" if source == "folder" else fit
     words = ("z0:x0", "+z0:x0", "-z0:x0")
-    found = ivvi.sensitivity("zero", doubted, violations=words, **IDLE, **given)
-    assert found.notes == ()
+    analysis = ivvi.sensitivity("zero", doubted, violations=words, **IDLE, **given)
+    assert analysis.notes == ()
     x, z = np.column_stack([np.ones(len(rows["x0"])), rows["x0"]]), rows["z0"]
     left = z - x @ np.linalg.lstsq(x, z, rcond=None)[0]
     covariance = {"cov_type": kind, "debiased": False}
     covariance |= {"clusters": rows["e"]} if kind == "clustered" else {}
-    both, plus, minus = found.effects
+    both, plus, minus = analysis.effects
     signs = {"z0:x0": 1, "+z0:x0": 1, "-z0:x0": -1}
     pulled = np.sign(both.slope * plus.slope)  # which way `z0:x0` was turned
     for effect, sizes in ((both, (-0.4, 0.4)), (plus, (0, 0.4)), (minus, (0, 0.4))):
@@ -72,20 +72,23 @@ def test_unions_are_those_of_conley_hansen_and_rossi(kind, source, tmp_path):
 def test_a_saved_model_says_how_its_errors_grow(tmp_path):
     fit = ivvi.estimate(ivvi.read_logs(grouped(0), **GROUPED))
     fit.save(tmp_path / "model")
-    found = ivvi.sensitivity("zero", tmp_path / "model", violations=("z0",), **IDLE)
-    assert "pass the log (log=, --log)" in found.to_json()["notes"][0]
+    analysis = ivvi.sensitivity("zero", tmp_path / "model", violations=("z0",), **IDLE)
+    assert "pass the log (log=, --log)" in analysis.to_json()["notes"][0]
     own = ivvi.sensitivity("zero", fit, violations=("z0",), **IDLE)
-    assert own.effects[0].se == pytest.approx(found.effects[0].se, rel=1e-9)
-    grown = own.effects[0].variance.v2 / found.effects[0].variance.v2
+    assert own.effects[0].se == pytest.approx(analysis.effects[0].se, rel=1e-9)
+    grown = own.effects[0].variance.v2 / analysis.effects[0].variance.v2
     assert abs(grown - 1) > 0.2  # which of them is right says the peer above
 
 
 def test_a_tipping_point_has_the_sign_that_is_allowed(case):
     fit, policy = case
     words = ("+z0:x0", "-z0:x0", "z0:x0")
-    found = ivvi.sensitivity(policy, fit, violations=words, draws=0, episodes=4, against=("zero",))
+    analysis = ivvi.sensitivity(
+        policy, fit, violations=words, draws=0, episodes=4, against=("zero",)
+    )
     plus, minus, either = (
-        next(e for e in found.effects if (e.violation, e.feature) == (word, "a0")) for word in words
+        next(e for e in analysis.effects if (e.violation, e.feature) == (word, "a0"))
+        for word in words
     )
     assert plus.estimate < 0
     assert plus.tipping is None  # a positive direct effect hides a part of a negative effect

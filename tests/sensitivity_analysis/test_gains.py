@@ -91,7 +91,7 @@ def test_losses_are_found_where_they_are(at, most):
     assert first_loss(exploding, most) is None
 
 
-def test_crossings_of_both_signs():
+def test_crossings_are_found_on_the_sides_that_are_allowed():
     both, one = Violation("", np.ones((1, 1))), Violation("", np.ones((1, 1)), (1.0,))
     falling, rising = (lambda sign, w=w: lambda t: 0.5 + w * sign * t for w in (-1, 1))
     assert smallest_loss(falling, both, 1.0) == pytest.approx(0.5)

@@ -44,15 +44,15 @@ def test_one_action_one_instrument_breaks_at_the_whole_effect(simulator):
     policy = ivvi.plan(fit.model, REWARD, (-1, 1), horizon=10, method="mpc", compare=False)
     settings = {"states": [[2.0]], "planner": Push(), "violations": ("-z0",), "draws": 20}
     settings |= {"against": ("zero",), "episodes": 16}
-    found = ivvi.sensitivity(policy, fit, **settings)
-    gain, action = found.breakdowns
-    (effect,) = found.effects
+    analysis = ivvi.sensitivity(policy, fit, **settings)
+    gain, action = analysis.breakdowns
+    (effect,) = analysis.effects
     assert effect.tipping.share[0] == pytest.approx(1.0, rel=1e-6)
     assert gain.size.share[0] == pytest.approx(1.0, rel=0.05)
     assert action.size.share[0] == pytest.approx(1.0, rel=0.05)
     assert action.question == "a0 at (2)"
     assert 0 < gain.unsure.share[0] < gain.size.share[0]
-    (band,) = found.bands
+    (band,) = analysis.bands
     assert band.union(0.0)[0] > 0 > band.union(gain.size.t)[0]
     low, high = effect.union(effect.tipping.t)
     assert low <= 0 <= high
@@ -62,22 +62,22 @@ def test_one_action_one_instrument_breaks_at_the_whole_effect(simulator):
 def test_bands_widen_with_the_violation_and_hold_the_gain(case):
     fit, policy = case
     settings = {"violations": ("worst", "z0", "-z1:x0"), "draws": 10, "episodes": 64}
-    found = ivvi.sensitivity(policy, fit, **settings)
-    assert [b.violation for b in found.bands] == ["worst direction", "z0", "-z1:x0"]
-    for band in found.bands:
+    analysis = ivvi.sensitivity(policy, fit, **settings)
+    assert [b.violation for b in analysis.bands] == ["worst direction", "z0", "-z1:x0"]
+    for band in analysis.bands:
         widths = [np.subtract(*band.union(t)[::-1]) for t in (0.0, 0.5 * band.t[-1], band.t[-1])]
         assert widths == sorted(widths)
         assert (band.lower < band.gain).all()
-    worst, single = (b.size for b in found.breakdowns[:2])
+    worst, single = (b.size for b in analysis.breakdowns[:2])
     assert worst is not None
     assert single is None or abs(worst.t) <= abs(single.t) * 1.02
-    text = found.summary()
+    text = analysis.summary()
     assert "gain over behaviour" in text
     assert "worst direction" in text
-    long = [replace(e, feature="a dose with a long name") for e in found.effects]
-    rows = _rows(replace(found, effects=tuple(long)))
-    assert len({row.index(b) for row, b in zip(rows, _violations(found), strict=True)}) == 1
-    assert json.loads(json.dumps(found.to_json(), allow_nan=False))["level"] == 0.95
+    long = [replace(e, feature="a dose with a long name") for e in analysis.effects]
+    rows = _rows(replace(analysis, effects=tuple(long)))
+    assert len({row.index(b) for row, b in zip(rows, _violations(analysis), strict=True)}) == 1
+    assert json.loads(json.dumps(analysis.to_json(), allow_nan=False))["level"] == 0.95
 
 
 def _rows(found):
@@ -96,19 +96,19 @@ def test_where_a_gain_is_unsure_does_not_depend_on_the_largest_size(case):
     """The gain, and the error that each size leaves, are those of the same draws."""
     fit, policy = case
     settings = {"against": ("zero",), "draws": 12, "episodes": 16}
-    found = [ivvi.sensitivity(policy, fit, most=m, **settings) for m in (0.4, 2.7)]
-    first, *others = (one.breakdowns[0] for one in found)
+    analyses = [ivvi.sensitivity(policy, fit, most=m, **settings) for m in (0.4, 2.7)]
+    first, *others = (one.breakdowns[0] for one in analyses)
     assert 0 < abs(first.unsure.t) < abs(first.size.t) < 0.4
     for other in others:
         assert other.size.t == pytest.approx(first.size.t, rel=1e-9)
         assert other.unsure.t == pytest.approx(first.unsure.t, rel=1e-9)
-    (band,) = found[0].bands
+    (band,) = analyses[0].bands
     assert band.union(abs(first.unsure.t) * 0.9)[0] > 0 > band.union(abs(first.unsure.t) * 1.1)[0]
     with pytest.raises(InputError, match="the band was computed up to"):
         band.union(0.5)
 
 
-def test_what_counts_as_a_flip():
+def test_an_action_flips_across_zero_or_the_middle_of_its_box_or_to_another_choice():
     box = Actions.box([-1.0, 1.0], [1.0, 3.0])
     flips = has_flipped(box, np.array([0.5, 2.5]), np.array([0.1, 1.5]))
     assert flips.tolist() == [False, True]  # the second box does not hold 0: its middle is 2
@@ -170,9 +170,9 @@ def test_the_command_says_and_draws_the_same(case, tmp_path):
     )
     assert result.code == 0, result.err
     settings = {"violations": ("z0",), "draws": 4, "episodes": 8, "against": ("zero",)}
-    found = ivvi.sensitivity(policy, tmp_path / "model", **settings)
-    assert result.out.splitlines()[:-1] == found.summary().splitlines()
-    assert json.loads(target.read_text()) == json.loads(json.dumps(found.to_json()))
+    analysis = ivvi.sensitivity(policy, tmp_path / "model", **settings)
+    assert result.out.splitlines()[:-1] == analysis.summary().splitlines()
+    assert json.loads(target.read_text()) == json.loads(json.dumps(analysis.to_json()))
     assert figure.read_text().lstrip().startswith("<?xml")
     again = run("sensitivity", tmp_path / "policy", *options, "--plot", figure)
     assert again.code == 2
@@ -214,8 +214,8 @@ def test_without_doubt_the_gain_is_that_of_its_value(case, word):
     """The first of the episodes that `ivvi.value` simulates: four errors of their mean."""
     fit, policy = case
     settings = {"against": (word,), "starts": [[2.0, -1.0]]}
-    found = ivvi.sensitivity(policy, fit, **settings, draws=0, most=0.1)
-    (band,) = found.bands
+    analysis = ivvi.sensitivity(policy, fit, **settings, draws=0, most=0.1)
+    (band,) = analysis.bands
     at = int(np.argmin(np.abs(band.t)))
     assert band.t[at] == pytest.approx(0.0, abs=1e-12)
     worth = ivvi.value(policy, fit, **settings, draws=20)

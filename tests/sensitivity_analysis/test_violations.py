@@ -26,21 +26,21 @@ def test_taking_the_direct_effect_away_from_the_rows_gives_w_of_t(
 ):
     """W(t) is the estimate of y - t sigma G psi~, computed from the moments alone."""
     x, a, z, y = confounded(seed, d_z=3)
-    found = exclusion_of(moments_of, x, a, z, y, features)
+    exclusion = exclusion_of(moments_of, x, a, z, y, features)
     rng = np.random.default_rng(seed)
-    G = rng.normal(size=(2, found.rank))
+    G = rng.normal(size=(2, exclusion.rank))
     G /= np.linalg.norm(G, axis=1, keepdims=True)
     t = rng.uniform(-1, 1)
-    design, space = found.moments.design, found.space
+    design, space = exclusion.moments.design, exclusion.space
     rows = np.zeros((len(x), design.width))
     for block, argument, at in design.pieces:
         values = block(x, a if argument == "action" else z)
         rows[:, at : at + values.shape[1]] = values
     psi = (rows - space.shift) @ space.to_white
-    np.testing.assert_allclose(psi.T @ psi / len(x), np.eye(found.rank), atol=1e-8)
-    cleaned = y - t * (psi @ G.T) * found.noise
+    np.testing.assert_allclose(psi.T @ psi / len(x), np.eye(exclusion.rank), atol=1e-8)
+    cleaned = y - t * (psi @ G.T) * exclusion.noise
     expected = Exact().solve(moments_of(x, a, z, cleaned, features=features)).W
-    W = found.weights(found.effects(Violation("", G), t))
+    W = exclusion.weights(exclusion.effects(Violation("", G), t))
     np.testing.assert_allclose(W, expected, rtol=1e-6, atol=1e-7)
 
 
@@ -48,20 +48,20 @@ def test_taking_the_direct_effect_away_from_the_rows_gives_w_of_t(
 def test_units_are_those_of_one_instrument(confounded, moments_of, seed):
     """One instrument: the share is of the reduced form, and 100% takes the effect away."""
     x, a, z, y = confounded(seed, d_x=1, d_z=1, d_y=1)
-    found = exclusion_of(moments_of, x, a, z, y)
-    violation = found.along("+z0:y0", np.ones((1, 1)))
+    exclusion = exclusion_of(moments_of, x, a, z, y)
+    violation = exclusion.along("+z0:y0", np.ones((1, 1)))
     clean = (
         z
         - np.column_stack([np.ones(len(x)), x])
         @ np.linalg.lstsq(np.column_stack([np.ones(len(x)), x]), z, rcond=None)[0]
     )
     reduced = float((clean * y).mean() / clean.std())  # of one standard deviation of z
-    t = reduced / found.noise[0]
-    size = found.size(violation, t)
+    t = reduced / exclusion.noise[0]
+    size = exclusion.size(violation, t)
     assert size.share[0] == pytest.approx(1.0, rel=1e-6)
     assert size.direct[0] == pytest.approx(abs(reduced), rel=1e-6)
-    W = found.weights(found.effects(violation, t))
-    assert W[0, 2] == pytest.approx(0.0, abs=1e-6 * np.abs(found.model.W).max())
+    W = exclusion.weights(exclusion.effects(violation, t))
+    assert W[0, 2] == pytest.approx(0.0, abs=1e-6 * np.abs(exclusion.model.W).max())
     error = y - np.column_stack([np.ones(len(x)), x, a]) @ W.T
     rho = np.corrcoef(clean[:, 0], error[:, 0])[0, 1]
     assert size.correlation[0] == pytest.approx(abs(rho), rel=1e-6)
@@ -69,23 +69,23 @@ def test_units_are_those_of_one_instrument(confounded, moments_of, seed):
 
 def test_no_direction_moves_an_effect_more_than_its_own(case):
     fit, _ = case
-    found = Exclusion(fit.moments, fit.model)
+    exclusion = Exclusion(fit.moments, fit.model)
     rng = np.random.default_rng(0)
-    own = found.against(0, 3)
-    most = (fit.W - found.weights(found.effects(own, 1.0)))[0, 3]
+    own = exclusion.against(0, 3)
+    most = (fit.W - exclusion.weights(exclusion.effects(own, 1.0)))[0, 3]
     assert np.sign(most) == np.sign(fit.W[0, 3])
     for _ in range(20):
         G = np.zeros_like(own.direction)
-        G[0] = rng.normal(size=found.rank)
+        G[0] = rng.normal(size=exclusion.rank)
         G[0] /= np.linalg.norm(G[0])
-        moved = fit.W - found.weights(found.effects(Violation("", G), 1.0))
+        moved = fit.W - exclusion.weights(exclusion.effects(Violation("", G), 1.0))
         assert abs(moved[0, 3]) <= abs(most) * (1 + 1e-9)
 
 
 def test_the_worst_direction_follows_the_gradient(case):
     fit, _ = case
-    found = Exclusion(fit.moments, fit.model)
+    exclusion = Exclusion(fit.moments, fit.model)
     gradient = np.array([[3.0, 4.0], [0.0, 0.0]])
-    np.testing.assert_allclose(found.along("worst", gradient).direction, [[-0.6, -0.8], [0, 0]])
+    np.testing.assert_allclose(exclusion.along("worst", gradient).direction, [[-0.6, -0.8], [0, 0]])
     with pytest.raises(InputError, match="value does not depend on the instrument"):
-        found.along("worst", np.zeros((2, 2)))
+        exclusion.along("worst", np.zeros((2, 2)))

@@ -38,9 +38,9 @@ def test_the_smallest_of_equal_tests_is_one_test(seed, d, copies):
     scores = np.random.default_rng(seed).normal(size=(40, d))
     one = zero_mean({"y": scores}, "nothing").p_value
     again = {str(i): scores * (i + 1) for i in range(copies)}
-    found = zero_mean(again, "nothing")
-    assert found.compared == copies
-    assert found.p_value == pytest.approx(one, abs=5 * (one * (1 - one) / 999) ** 0.5 + 1e-3)
+    test = zero_mean(again, "nothing")
+    assert test.compared == copies
+    assert test.p_value == pytest.approx(one, abs=5 * (one * (1 - one) / 999) ** 0.5 + 1e-3)
 
 
 def test_the_smallest_of_independent_tests_has_its_law():
@@ -48,10 +48,10 @@ def test_the_smallest_of_independent_tests_has_its_law():
     scores = np.linalg.qr(np.random.default_rng(3).normal(size=(60, 7)))[0]
     scores = np.linalg.qr(scores - scores.mean(axis=0))[0]  # uncorrelated, of mean zero
     shifted = scores + np.linspace(0.0, 0.03, 7)
-    found = zero_mean({str(i): part[:, None] for i, part in enumerate(shifted.T)}, "nothing")
-    exact = 1 - (1 - found.statistic.p_value) ** 7
+    test = zero_mean({str(i): part[:, None] for i, part in enumerate(shifted.T)}, "nothing")
+    exact = 1 - (1 - test.statistic.p_value) ** 7
     assert 0.01 < exact < 0.9
-    assert found.p_value == pytest.approx(exact, abs=5 * (exact * (1 - exact) / 999) ** 0.5)
+    assert test.p_value == pytest.approx(exact, abs=5 * (exact * (1 - exact) / 999) ** 0.5)
 
 
 def test_cusum_has_the_law_of_all_orders():
@@ -67,10 +67,10 @@ def test_cusum_has_the_law_of_all_orders():
     value = furthest(range(7))
     orders = [furthest(order) for order in itertools.permutations(range(7))]
     exact = np.mean(np.array(orders) >= value - 1e-12)
-    found = cumulative(scores, ["a", "b", "c"], "nothing")
+    test = cumulative(scores, ["a", "b", "c"], "nothing")
     assert 0.001 < exact < 0.5
-    assert found.drawn == pytest.approx(exact, abs=5 * (exact * (1 - exact) / 999) ** 0.5 + 1e-3)
-    assert found.p_value <= found.drawn
+    assert test.drawn == pytest.approx(exact, abs=5 * (exact * (1 - exact) / 999) ** 0.5 + 1e-3)
+    assert test.p_value <= test.drawn
 
 
 def test_cusum_of_many_blocks_looks_at_times_that_all_have():
@@ -86,7 +86,7 @@ def test_cusum_of_many_blocks_looks_at_times_that_all_have():
     assert (moved.where, moved.p_value < 1e-6 < still.p_value) == ("b", True)
 
 
-def test_the_range_of_a_bridge_against_simulated_ones():
+def test_the_range_of_a_bridge_has_the_tail_of_simulated_ones():
     """Kuiper's 5% point is 1.747; the share of simulated bridges beyond it agrees."""
     assert Range(1.747, "").p_value == pytest.approx(0.05, abs=2e-4)
     assert Range(0.3, "").p_value == 1.0

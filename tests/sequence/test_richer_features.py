@@ -72,9 +72,9 @@ def test_eta_1_is_what_phi_cannot_express():
     y = x - a + 0.5 * x**2 + e
     t = np.arange(n)
     named = {"x0": x, "a0": a, "z0": z, "next_x0": y, "episode": t // 100, "step": t % 100}
-    found = ivvi.check(ivvi.read_logs(named))["richer phi (poly2)"]
-    assert not found.passed
-    eta = float(found.finding.split("about ")[1].split()[0])
+    check = ivvi.check(ivvi.read_logs(named))["richer phi (poly2)"]
+    assert not check.passed
+    eta = float(check.finding.split("about ")[1].split()[0])
     assert eta == pytest.approx(0.5 * 2**0.5, rel=0.1)
     straight = ivvi.read_logs(named | {"next_x0": x - a + e})
     assert ivvi.check(straight, level=1e-5)["richer phi (poly2)"].passed
@@ -88,9 +88,9 @@ def test_eta_2_is_what_psi_misses(confounded, moments_of):
     phi, psi = parse_features("linear")
     rich = moments_of(x, a, z, a + noise, features=(phi, psi + parse_features("poly2")[1]))
     base = moments_of(x, a, z, a + noise)
-    found, noise_level = eta_2(base, rich)
+    eta, noise_level = eta_2(base, rich)
     missed = 0.7**2 * 2 / (1 + 0.7**2 * 2 + 1)  # of the variance of a, the mean apart
-    assert found == pytest.approx(missed**0.5, rel=0.05)
+    assert eta == pytest.approx(missed**0.5, rel=0.05)
     assert noise_level < 0.02
 
 
@@ -117,7 +117,7 @@ def test_restricted_moments_are_those_of_the_smaller_features():
         ("fourier:20", "fourier:40"),
     ],
 )
-def test_the_next_richer_word(word, richer):
+def test_each_word_has_a_next_richer_one(word, richer):
     assert richer_word(word) == richer
 
 
@@ -133,8 +133,8 @@ def test_features_that_instruments_cannot_identify_are_left_out_and_named():
     a = 1.2 * z + e + 0.3 * noise
     named = {"x0": x, "a0": a, "z0": z, "next_x0": 0.4 * x + 0.25 * x**2 - 0.4 * a + e}
     t = np.arange(n)
-    found = ivvi.check(ivvi.read_logs(named | {"episode": t // 8, "step": t % 8}))
-    phi, psi = found["richer phi (poly2)"], found["richer psi (poly2)"]
+    checks = ivvi.check(ivvi.read_logs(named | {"episode": t // 8, "step": t % 8}))
+    phi, psi = checks["richer phi (poly2)"], checks["richer psi (poly2)"]
     assert (phi.passed, psi.passed) == (False, False)
     assert "without a0^2, not identified" in phi.test.statistic.null
     assert phi.test.statistic.df == (1,)

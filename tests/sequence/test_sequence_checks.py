@@ -16,6 +16,7 @@ from ivvi import ConfoundedEnv, InputError
 from ivvi.features.design import build_design
 from ivvi.logs import Batch
 from ivvi.moments import compute_moments
+from ivvi.sequence.exogeneity_and_stability import joint
 from ivvi.sequence.row_pair_moments import Blocks, compute_sequence_moments
 from ivvi.simulators import World, gaussian
 from ivvi_reproduction.sequence_checks import draw
@@ -54,22 +55,22 @@ def checked(seed, kind="rules kept", level=0.01, **settings):
     ],
 )
 def test_each_violation_is_found(kind, names):
-    found = checked(7, kind, episodes=80, steps=40)
-    failed = {check.name for check in found.failed}
-    assert set(names) <= failed, str(found)
+    checks = checked(7, kind, episodes=80, steps=40)
+    failed = {check.name for check in checks.failed}
+    assert set(names) <= failed, str(checks)
     if kind in ("lasting z", "state", "global, assigned", "middle"):
-        assert failed == set(names), str(found)  # nothing else is wrong with these
+        assert failed == set(names), str(checks)  # nothing else is wrong with these
     for name in names:
-        assert found[name].advice in str(found)
+        assert checks[name].advice in str(checks)
 
 
 @pytest.mark.parametrize("name", ["linear", "nonlinear"])
 def test_the_papers_simulators_pass(name, simulated):
     log = simulated(name, 1, episodes=60, horizon=500)
-    found = ivvi.check(log, "linear" if name == "linear" else "spline:8", level=1e-5)
-    assert found.failed == (), str(found)
-    assert found.global_instruments == ()
-    assert found.effective_n == found.n == 30_000
+    checks = ivvi.check(log, "linear" if name == "linear" else "spline:8", level=1e-5)
+    assert checks.failed == (), str(checks)
+    assert checks.global_instruments == ()
+    assert checks.effective_n == checks.n == 30_000
 
 
 @pytest.mark.parametrize("scope", ["step", "episode"])
@@ -89,16 +90,16 @@ def test_worlds_that_break_a_rule_are_noticed(scope):
         remember=lambda history, x, z: x,  # the state before the last
         scope=scope,
     )
-    found = ivvi.check(ConfoundedEnv(world).collect(80, 40, seed=1))
+    checks = ivvi.check(ConfoundedEnv(world).collect(80, 40, seed=1))
     if scope == "step":
-        assert BALANCE in {check.name for check in found.failed}
-        assert found.global_instruments == ()
+        assert BALANCE in {check.name for check in checks.failed}
+        assert checks.global_instruments == ()
     else:
-        assert found.global_instruments == ("z0",)
-        assert found.effective_n == 80 < found.n
-        assert "80 draws of it, so cluster by episode" in str(found)
-        assert found[SERIAL_Z].passed is None
-        assert found[START].passed
+        assert checks.global_instruments == ("z0",)
+        assert checks.effective_n == 80 < checks.n
+        assert "80 draws of it, so cluster by episode" in str(checks)
+        assert checks[SERIAL_Z].passed is None
+        assert checks[START].passed
 
 
 def lagged(batch):
@@ -118,9 +119,9 @@ def hotelling(scores):
 
 
 @pytest.mark.parametrize("gaps", [False, True])
-def test_balance_placebo_and_serial_dependence_by_their_definitions(gaps):
+def test_balance_placebo_and_serial_dependence_follow_their_definitions(gaps):
     log = ivvi.read_logs(columns(3, gaps=gaps))
-    found, batch = ivvi.check(log), log.to_batch(episodes=True)
+    checks, batch = ivvi.check(log), log.to_batch(episodes=True)
     now, before, episode = lagged(batch)
     assert (len(now) < 40 * 24 * 0.75) == gaps
     one = np.ones((len(now), 1))
@@ -144,19 +145,19 @@ def test_balance_placebo_and_serial_dependence_by_their_definitions(gaps):
     past = np.hstack([x[before], a[before], e[before]])
     past = past if gaps else past[:, :2]  # e before is x now less W phi before
     expected = hotelling(scores(z[now], past[:, :2], given))
-    assert found[BALANCE].test.statistic.df == (2, 38)
-    assert found[BALANCE].test.statistic.value == pytest.approx(expected, rel=1e-6)
+    assert checks[BALANCE].test.statistic.df == (2, 38)
+    assert checks[BALANCE].test.statistic.value == pytest.approx(expected, rel=1e-6)
     given = np.hstack([one, x[before], a[before], z[before]])
     expected = hotelling(scores(z[now], x[now], given))
-    assert found[PLACEBO].test.statistic.value == pytest.approx(expected, rel=1e-6)
+    assert checks[PLACEBO].test.statistic.value == pytest.approx(expected, rel=1e-6)
     given = np.hstack([one, x[now]])
     expected = hotelling(scores(z[now], z[before], given))
-    assert found[SERIAL_Z].test.statistic.value == pytest.approx(expected, rel=1e-6)
+    assert checks[SERIAL_Z].test.statistic.value == pytest.approx(expected, rel=1e-6)
 
 
 def test_residual_dependence_and_stability_allow_for_the_estimation_of_w():
     log = ivvi.read_logs(columns(5))
-    found, batch = ivvi.check(log), log.to_batch(episodes=True)
+    checks, batch = ivvi.check(log), log.to_batch(episodes=True)
     now, before, episode = lagged(batch)
     one = np.ones((len(batch), 1))
     Phi, Psi = np.hstack([one, batch.x, batch.a]), np.hstack([one, batch.x, batch.z])
@@ -167,18 +168,18 @@ def test_residual_dependence_and_stability_allow_for_the_estimation_of_w():
     slope = -(Phi[now] * e[before][:, None]).sum(axis=0)
     products = np.array([np.sum((e[now] * e[before])[episode == i]) for i in range(40)])
     expected = hotelling((products + moved @ slope)[:, None])
-    assert found[SERIAL_E].test.statistic.value == pytest.approx(expected, rel=1e-6)
+    assert checks[SERIAL_E].test.statistic.value == pytest.approx(expected, rel=1e-6)
     late = batch.step >= 12.5
     shift = (fitted * late[:, None]).T @ Phi
     part = np.array(
         [(fitted * (e * late)[:, None])[batch.episode == i].sum(axis=0) for i in range(40)]
     )
     expected = hotelling(part - moved @ shift.T)
-    assert found[STEPS].test.statistic.value == pytest.approx(expected, rel=1e-6)
+    assert checks[STEPS].test.statistic.value == pytest.approx(expected, rel=1e-6)
     spread = np.sqrt(np.sum((influence - influence.mean(axis=0)) ** 2, axis=0))
     path = np.vstack([np.zeros(3), np.cumsum(influence, axis=0)]) / spread
     expected = np.ptp(path, axis=0).max() + 2 * 0.5826 / 40**0.5
-    assert found[CUSUM].test.statistic.value == pytest.approx(expected, rel=1e-6)
+    assert checks[CUSUM].test.statistic.value == pytest.approx(expected, rel=1e-6)
 
 
 def test_batch_borders_do_not_matter(monkeypatch):
@@ -219,36 +220,54 @@ def test_blocks_are_bounded_consecutive_and_complete(episodes, length, width):
 
 
 def test_one_long_episode_is_cut_into_stretches():
-    found = checked(1, level=1e-5, episodes=1, steps=1000)
-    assert found.episodes == 1
-    assert found[EPISODES].reason == "there is one episode"
-    assert found.blocks == 40
-    assert found.failed == ()
+    checks = checked(1, level=1e-5, episodes=1, steps=1000)
+    assert checks.episodes == 1
+    assert checks[EPISODES].reason == "there is one episode"
+    assert checks.blocks == 40
+    assert checks.failed == ()
     assert SERIAL_E in {c.name for c in checked(1, "lasting errors", episodes=1, steps=1000).failed}
 
 
 def test_weights_of_two_count_as_two_rows():
     named = columns(4)
     twice = np.random.default_rng(0).integers(1, 3, 40)[named["episode"]]
-    log = ivvi.read_logs(named | {"w": twice.astype(float)}, weight="w", **_roles())
+    log = ivvi.read_logs(named | {"w": twice.astype(float)}, weight="w", **roles())
     weighted = ivvi.check(log)
     assert weighted.n == 1000
-    unit = ivvi.check(ivvi.read_logs(named | {"w": np.ones(1000)}, weight="w", **_roles()))
+    unit = ivvi.check(ivvi.read_logs(named | {"w": np.ones(1000)}, weight="w", **roles()))
     plain = ivvi.check(ivvi.read_logs(named))
     for check in plain.checks:
         assert unit[check.name].test.p_value == pytest.approx(check.test.p_value, rel=1e-6)
     assert weighted[BALANCE].test.p_value != plain[BALANCE].test.p_value
 
 
-def _roles():
+def test_a_joint_check_names_the_contrast_that_fails():
+    """Two scores that go together, and differ in their mean by much more than in their noise."""
+    rng = np.random.default_rng(6)
+    common, noise = rng.normal(size=100), 0.01 * rng.normal(size=100)
+    scores = np.column_stack([common, common + noise + 0.02])
+    said = finding(scores, ["z with x", "z with y"])
+    assert "z with y less z with x" in said or "z with x less z with y" in said
+    assert "alone, most for" in said
+    apart = np.array([1.0, 0.0])
+    alone = finding(rng.normal(size=(100, 2)) + apart, ["first", "second"])
+    assert alone.startswith("most for first (t =")
+
+
+def finding(scores, labels):
+    """Say what a joint test of scores (blocks, d) finds."""
+    return joint("balance", {"": scores}, {"": labels}, "none", "", 0.05).finding
+
+
+def roles():
     return {"state": "x0", "action": "a0", "instrument": "z0", "next_state": "next_x0"}
 
 
 def test_rows_without_order_are_asked_about_richer_features_alone(log_of, confounded):
-    found = ivvi.check(log_of(*confounded(0)))
-    assert found[BALANCE].passed is None
-    assert found[BALANCE].reason == "the log has no episode column, so its rows are not a sequence"
-    asked = {check.name for check in found.checks if check.test is not None}
+    checks = ivvi.check(log_of(*confounded(0)))
+    assert checks[BALANCE].passed is None
+    assert checks[BALANCE].reason == "the log has no episode column, so its rows are not a sequence"
+    asked = {check.name for check in checks.checks if check.test is not None}
     assert {name.split(" (")[0] for name in asked} == {"richer psi", "richer phi"}
     with pytest.raises(InputError, match="cannot be compared over day"):
         ivvi.check(log_of(*confounded(0)), time="day")
@@ -285,8 +304,8 @@ def panel(seed, episodes=200, steps=8, *, effect=lambda x: -0.4, unit=0.0, last=
 @pytest.mark.parametrize("still", [False, True])
 def test_a_unit_effect_is_found_and_the_advice_takes_it_out(still):
     """The residual's t on the earlier action is about 6."""
-    found = ivvi.check(ivvi.read_logs(panel(1, unit=1.0, still=still, episodes=400)))
-    past = found["residuals on the past"]
+    checks = ivvi.check(ivvi.read_logs(panel(1, unit=1.0, still=still, episodes=400)))
+    past = checks["residuals on the past"]
     assert past.passed is False
     assert "a unit effect" in past.advice
     assert ("--absorb episode --half-panel" in past.advice) != still  # these leave nothing of z
@@ -294,25 +313,25 @@ def test_a_unit_effect_is_found_and_the_advice_takes_it_out(still):
 
 
 def test_errors_that_fade_are_no_unit_effect():
-    found = ivvi.check(ivvi.read_logs(panel(1, last=0.8, steps=12)))
+    checks = ivvi.check(ivvi.read_logs(panel(1, last=0.8, steps=12)))
     for name in ("residuals on the past", SERIAL_E):
-        assert found[name].passed is False
-        assert "--lags 1" in found[name].advice
-        assert "unit effect" not in found[name].advice
+        assert checks[name].passed is False
+        assert "--lags 1" in checks[name].advice
+        assert "unit effect" not in checks[name].advice
 
 
 def test_an_effect_that_varies_with_the_state_is_found_and_named():
-    found = ivvi.check(ivvi.read_logs(panel(2, effect=lambda x: -0.4 + 0.5 * np.tanh(x))))
-    assert found["effects that vary"].passed is False
-    assert "poly2:cross" in found["effects that vary"].advice
+    checks = ivvi.check(ivvi.read_logs(panel(2, effect=lambda x: -0.4 + 0.5 * np.tanh(x))))
+    assert checks["effects that vary"].passed is False
+    assert "poly2:cross" in checks["effects that vary"].advice
     again = ivvi.check(ivvi.read_logs(panel(2)), "poly2:cross")["effects that vary"]
     assert again.reason == "psi has the products of states and instruments already"
 
 
-def test_new_conditions_by_their_definitions():
+def test_new_conditions_follow_their_definitions():
     """E[h e] = 0 with residuals of W from the other episodes in the spread."""
     log = ivvi.read_logs(columns(5))
-    found, batch = ivvi.check(log), log.to_batch(episodes=True)
+    checks, batch = ivvi.check(log), log.to_batch(episodes=True)
     now, before, _ = lagged(batch)
     one = np.ones((len(batch), 1))
     Phi, Psi = np.hstack([one, batch.x, batch.a]), np.hstack([one, batch.x, batch.z])
@@ -332,17 +351,17 @@ def test_new_conditions_by_their_definitions():
         return hotelling(alone - moved @ slopes.sum(axis=0).T + own - own.mean(axis=0))
 
     past = left(np.hstack([batch.x, batch.a])[before], Psi[now])
-    value = found["residuals on the past"].test.statistic.value
+    value = checks["residuals on the past"].test.statistic.value
     assert value == pytest.approx(statistic(past, now), rel=1e-6)
     every = np.arange(len(batch))
-    value = found["effects that vary"].test.statistic.value
+    value = checks["effects that vary"].test.statistic.value
     assert value == pytest.approx(statistic(left(batch.x * batch.z, Psi), every), rel=1e-6)
 
 
 def test_groups_that_share_a_path_are_compared_where_steps_are_too_few():
     """Regions share an instrument and shocks: 25 regions can be compared, 7 steps cannot."""
     rng = np.random.default_rng(0)
-    found = 0
+    compared = 0
     for _ in range(6):
         region = np.arange(200) % 25
         z, shock = rng.normal(size=(2, 25, 8))[:, region]
@@ -354,8 +373,8 @@ def test_groups_that_share_a_path_are_compared_where_steps_are_too_few():
             x = 0.6 * x - 0.4 * a + u[:, t]
         table = [np.array(column).T.ravel() for column in zip(*rows, strict=True)]
         named = dict(zip(("episode", "step", "x0", "a0", "z0"), table, strict=True))
-        found += ivvi.check(ivvi.read_logs(named)).blocks == 25
-    assert found == 6
+        compared += ivvi.check(ivvi.read_logs(named)).blocks == 25
+    assert compared == 6
 
 
 def test_whole_numbers_that_may_be_codes_are_named():
@@ -371,14 +390,14 @@ def test_whole_numbers_that_may_be_codes_are_named():
 
 def test_questions_that_a_log_cannot_answer_say_why():
     named = columns(0)
-    apart = ivvi.check(ivvi.read_logs(named | {"step": 2 * named["step"]}, **_roles()))
+    apart = ivvi.check(ivvi.read_logs(named | {"step": 2 * named["step"]}, **roles()))
     assert apart.global_instruments == ()
     for name in (BALANCE, PLACEBO, SERIAL_Z, SERIAL_E):
         assert apart[name].passed is None
         assert apart[name].reason == "no episode has two consecutive steps"
         assert apart[name].reason in str(apart)
     assert apart[STEPS].passed is not None
-    stateless = ivvi.check(ivvi.read_logs(named, **(_roles() | {"state": ()})))
+    stateless = ivvi.check(ivvi.read_logs(named, **(roles() | {"state": ()})))
     assert stateless[PLACEBO].reason == "the log has no state"
     assert stateless[BALANCE].passed is not None
 
@@ -387,7 +406,7 @@ def test_outputs_without_noise_are_left_out():
     """Rounding errors neither drift nor depend on each other; the noisy output stays as it is."""
     rows = columns(2) | {"known": 1.0 + columns(2)["x0"] + columns(2)["a0"]}
     one, both, none = (
-        ivvi.check(ivvi.read_logs(rows, **(_roles() | {"next_state": names})))
+        ivvi.check(ivvi.read_logs(rows, **(roles() | {"next_state": names})))
         for names in ("next_x0", "next_x0,known", "known")
     )
     for check in one.checks:
@@ -426,17 +445,17 @@ def test_the_command_prints_every_check(tmp_path):
 
 @pytest.mark.parametrize("kind", ["calendar", "rules kept"])
 def test_a_change_of_w_in_calendar_time_is_found_whatever_the_order(kind):
-    found = ivvi.check(ivvi.read_logs(columns(7, kind, episodes=80)), time="day")
-    failed = {check.name for check in found.failed}
-    assert failed == ({DAY, DAY_CUSUM} if kind == "calendar" else set()), str(found)
+    checks = ivvi.check(ivvi.read_logs(columns(7, kind, episodes=80)), time="day")
+    failed = {check.name for check in checks.failed}
+    assert failed == ({DAY, DAY_CUSUM} if kind == "calendar" else set()), str(checks)
     if kind == "calendar":
-        assert "a0 on next_x0 from" in found[DAY].finding
-        assert "add day as a state" in str(found)
+        assert "a0 on next_x0 from" in checks[DAY].finding
+        assert "add day as a state" in str(checks)
 
 
-def test_calendar_checks_by_their_definitions():
+def test_calendar_checks_follow_their_definitions():
     log = ivvi.read_logs(columns(5))
-    found, batch = ivvi.check(log, time="day"), log.timed("day").to_batch(episodes=True)
+    checks, batch = ivvi.check(log, time="day"), log.timed("day").to_batch(episodes=True)
     Phi = np.column_stack([np.ones(len(batch)), batch.x, batch.a])
     Psi = np.column_stack([np.ones(len(batch)), batch.x, batch.z])
     fitted = Psi @ np.linalg.lstsq(Psi, Phi)[0]
@@ -456,13 +475,13 @@ def test_calendar_checks_by_their_definitions():
                 summed(fitted * (e * late)[:, None]) - moved @ ((fitted * late[:, None]).T @ Phi).T
             )
         )
-    assert found[DAY].test.compared == 3
-    assert found[DAY].test.statistic.value == pytest.approx(max(tests), rel=1e-6)
+    assert checks[DAY].test.compared == 3
+    assert checks[DAY].test.statistic.value == pytest.approx(max(tests), rel=1e-6)
     order = np.argsort([batch.time[batch.episode == i].mean() for i in range(40)])
     spread = np.sqrt(np.sum((influence - influence.mean(axis=0)) ** 2, axis=0))
     path = np.vstack([np.zeros(3), np.cumsum(influence[order], axis=0)]) / spread
     expected = np.ptp(path, axis=0).max() + 2 * 0.5826 / 40**0.5
-    assert found[DAY_CUSUM].test.statistic.value == pytest.approx(expected, rel=1e-6)
+    assert checks[DAY_CUSUM].test.statistic.value == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["timestamp[us]", "timestamp[ns, tz=UTC]", "date32", "int32"])
@@ -485,16 +504,16 @@ def test_dates_and_timestamps_are_times(kind, tmp_path):
     )
     source = write_table(dated, tmp_path / "log.parquet")
     plain = ivvi.check(ivvi.read_logs(named), time="day")
-    found = ivvi.check(ivvi.read_logs(source), time="day")
+    checks = ivvi.check(ivvi.read_logs(source), time="day")
     for name in (DAY, DAY_CUSUM):
-        assert found[name].test.p_value == pytest.approx(plain[name].test.p_value, rel=1e-9)
-    written = "1970-" in found[DAY].finding
+        assert checks[name].test.p_value == pytest.approx(plain[name].test.p_value, rel=1e-9)
+    written = "1970-" in checks[DAY].finding
     assert written == (kind != "int32")
 
 
 def test_what_is_no_time_is_refused(tmp_path):
     named = columns(0) | {"name": np.repeat("a", 1000), "still": np.ones(1000)}
-    log = ivvi.read_logs(named, **_roles())
+    log = ivvi.read_logs(named, **roles())
     with pytest.raises(InputError, match="time column 'dya' is not in the log; did you mean 'day'"):
         ivvi.check(log, time="dya")
     with pytest.raises(
@@ -507,11 +526,11 @@ def test_what_is_no_time_is_refused(tmp_path):
     with pytest.raises(
         InputError, match="1 missing or infinite values in 1 of 1000 rows, the first"
     ):
-        ivvi.check(ivvi.read_logs(gap, **_roles()), time="day")
-    together = ivvi.read_logs(named | {"day": named["step"] * 1.0}, **_roles())
-    found = ivvi.check(together, time="day")
-    assert found[DAY].passed is not None
-    assert found[DAY_CUSUM].reason == "all episodes have the same mean day"
+        ivvi.check(ivvi.read_logs(gap, **roles()), time="day")
+    together = ivvi.read_logs(named | {"day": named["step"] * 1.0}, **roles())
+    checks = ivvi.check(together, time="day")
+    assert checks[DAY].passed is not None
+    assert checks[DAY_CUSUM].reason == "all episodes have the same mean day"
 
 
 def test_the_cuts_of_a_long_log_are_near_its_quartiles():
@@ -560,9 +579,9 @@ def test_the_advice_on_richer_features_can_be_followed_with_categories():
     wards = np.array(["A", "B"])[np.asarray(table["episode"]) % 2]
     roles = {"state": "x0,ward", "action": "a0", "instrument": "z0", "next_state": "next_x0"}
     log = ivvi.read_logs(table | {"ward": wards}, **roles)
-    (found,) = [one for one in ivvi.check(log).checks if one.name == "richer phi (poly2)"]
-    assert found.test.p_value < 0.01
-    assert "phi='auto'" in found.advice
+    (check,) = [one for one in ivvi.check(log).checks if one.name == "richer phi (poly2)"]
+    assert check.test.p_value < 0.01
+    assert "phi='auto'" in check.advice
     with pytest.raises(InputError):
         ivvi.fit(log, "poly2")
     assert ivvi.fit(log, "auto").W.shape[0] == 1
@@ -581,7 +600,7 @@ def test_an_instrument_out_of_a_name_is_compared_by_that_name(doctors, blocks):
     names = [f"D{one}" for one in doctor]
     rows = {"episode": episode, "step": step, "x": x, "a": a, "doctor": names}
     log = ivvi.read_logs(rows, state="x", action="a", instrument="loo:doctor")
-    found = ivvi.check(log)
-    assert found.blocks == blocks
-    assert found.clusters == ("doctor" if doctors == 20 else None)
+    checks = ivvi.check(log)
+    assert checks.blocks == blocks
+    assert checks.clusters == ("doctor" if doctors == 20 else None)
     assert "clustered by doctor" in str(ivvi.interval(log, "x", "a"))

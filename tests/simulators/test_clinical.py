@@ -23,7 +23,7 @@ def test_instruments_find_the_truth_and_least_squares_does_not(name, simulator, 
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_same_seed_same_log(name, simulator):
+def test_the_seed_decides_the_log_of_a_clinic(name, simulator):
     env = simulator(name)
     one, two, other = (env.collect(episodes=20, seed=s).to_arrow() for s in (3, 3, 4))
     assert one.equals(two)
@@ -74,8 +74,8 @@ def test_planning_in_the_clinic_beats_behaviour(simulator, simulated):
     fit = ivvi.estimate(simulated("sepsis", seed=1, **CASES["sepsis"]))
     env = simulator("sepsis")
     policy = ivvi.plan(fit.model, env.reward, (0, 1), horizon=12, method="mpc", compare=False)
-    found = ivvi.evaluate(policy, env, against=("behaviour",), episodes=64)
-    assert found.value("policy").interval[0] > found.value("behaviour").interval[1]
+    evaluation = ivvi.evaluate(policy, env, against=("behaviour",), episodes=64)
+    assert evaluation.value("policy").interval[0] > evaluation.value("behaviour").interval[1]
 
 
 def test_a_direct_effect_and_a_lasting_confounder_are_in_the_log():

@@ -61,7 +61,7 @@ def noise_of(states, policy, world):
     return states[:, 1:] - Phi @ world.W_star.T
 
 
-def test_rollout_shapes_and_rewards(simulator):
+def test_a_rollout_keeps_its_states_and_pays_their_rewards(simulator):
     env = simulator("linear", 2)
     run = env.rollout(push, episodes=8, horizon=20, keep=True)
     assert run.rewards.shape == (8, 20)

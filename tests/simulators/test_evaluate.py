@@ -120,7 +120,7 @@ def test_the_model_is_a_gymnasium_environment(fit, actions):
     check_env(fit.model.as_env(REWARD, actions, starts=[[1.0, 2.0]]), skip_render_check=True)
 
 
-def test_mixed_actions_in_gymnasium():
+def test_a_box_and_choices_make_a_gymnasium_space():
     both = ivvi.Actions.product(ivvi.Actions.box([0.0], [5.0]), ivvi.Actions.binary(1))
     space = both.to_space()
     assert space[1].n == 2
@@ -134,7 +134,7 @@ def test_mixed_actions_in_gymnasium():
         ({"horizon": 0}, "horizon is 0"),
     ],
 )
-def test_bad_settings_of_the_model_environment(fit, settings, fact):
+def test_bad_settings_of_the_model_environment_are_refused(fit, settings, fact):
     with pytest.raises(ivvi.InputError, match=fact):
         fit.model.as_env(REWARD, (-1, 1), **settings)
 
@@ -143,25 +143,27 @@ def test_bad_settings_of_the_model_environment(fit, settings, fact):
 
 
 def test_regret_is_paired_and_zero_for_the_optimal(policy, env):
-    found = ivvi.evaluate({"plan": policy}, env, against=("optimal", "zero"), **SHORT)
-    assert found.regret("optimal").mean == 0
-    by_hand = found.rewards["optimal"].sum(axis=1) - found.rewards["plan"].sum(axis=1)
-    assert found.regret("plan").mean == pytest.approx(by_hand.mean())
-    renamed = {f"{name}-{'of' * 10}": r for name, r in found.rewards.items()}
-    lines = replace(found, rewards=renamed, reference=next(iter(renamed))).summary().splitlines()
+    evaluation = ivvi.evaluate({"plan": policy}, env, against=("optimal", "zero"), **SHORT)
+    assert evaluation.regret("optimal").mean == 0
+    by_hand = evaluation.rewards["optimal"].sum(axis=1) - evaluation.rewards["plan"].sum(axis=1)
+    assert evaluation.regret("plan").mean == pytest.approx(by_hand.mean())
+    renamed = {f"{name}-{'of' * 10}": r for name, r in evaluation.rewards.items()}
+    lines = (
+        replace(evaluation, rewards=renamed, reference=next(iter(renamed))).summary().splitlines()
+    )
     assert len({line.index("[") for line in lines[2:]}) == 1  # long names keep the columns
-    assert found.regret("plan").se == pytest.approx(by_hand.std(ddof=1) / np.sqrt(32))
-    assert abs(found.regret("plan").mean) < 0.05 * found.regret("zero").mean
-    assert found.regret("zero").interval[0] > 0
-    curve = found.curve("plan")
-    np.testing.assert_allclose(curve[:, 0], found.rewards["plan"].mean(axis=0))
+    assert evaluation.regret("plan").se == pytest.approx(by_hand.std(ddof=1) / np.sqrt(32))
+    assert abs(evaluation.regret("plan").mean) < 0.05 * evaluation.regret("zero").mean
+    assert evaluation.regret("zero").interval[0] > 0
+    curve = evaluation.curve("plan")
+    np.testing.assert_allclose(curve[:, 0], evaluation.rewards["plan"].mean(axis=0))
     assert (curve[1:, 1] < curve[1:, 2]).all()
 
 
 def test_without_the_optimum_regret_is_to_the_first(policy, env):
-    found = ivvi.evaluate(policy, env, against=("zero",), **SHORT)
-    assert found.reference == "zero"
-    assert found.regret("policy").mean < 0
+    evaluation = ivvi.evaluate(policy, env, against=("zero",), **SHORT)
+    assert evaluation.reference == "zero"
+    assert evaluation.regret("policy").mean < 0
     alone = ivvi.evaluate({"one": policy, "two": push}, env, against=(), **SHORT)
     assert alone.reference == "one"
 
@@ -197,9 +199,9 @@ def test_true_models_have_the_world_s_mean_and_noise(simulator):
         rng = np.random.default_rng(0)
         x, a = rng.normal(size=(5, dim)), rng.uniform(-1, 1, size=(5, dim))
         with jax.enable_x64(True):
-            found = np.asarray(model.mean(jnp.asarray(x), jnp.asarray(a)))
+            mean = np.asarray(model.mean(jnp.asarray(x), jnp.asarray(a)))
             wanted = [np.asarray(world.transition(u, v)) for u, v in zip(x, a, strict=True)]
-        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+        np.testing.assert_allclose(mean, wanted, rtol=1e-12)
         usual = np.eye(dim) + (
             0.3 * (np.eye(dim, k=1) + np.eye(dim, k=-1)) if name == "linear" else 0
         )
@@ -268,7 +270,7 @@ def test_what_plan_has_saved_acts_as_the_policy_does(saved, policy):
     )
 
 
-def test_act_on_a_table(saved, policy, tmp_path):
+def test_act_adds_actions_to_a_table_of_states(saved, policy, tmp_path):
     states = np.random.default_rng(0).normal(size=(7, 2))
     table = pa.table({"x0": states[:, 0], "x1": states[:, 1]})
     pq.write_table(table, tmp_path / "states.parquet")
@@ -281,14 +283,14 @@ def test_act_on_a_table(saved, policy, tmp_path):
         tmp_path / "acts.parquet",
     )
     assert done.code == 0, done
-    found = pq.read_table(tmp_path / "acts.parquet")
-    assert found.column_names == ["x0", "x1", "a0", "a1"]
+    answers = pq.read_table(tmp_path / "acts.parquet")
+    assert answers.column_names == ["x0", "x1", "a0", "a1"]
     np.testing.assert_allclose(
-        np.column_stack([found["a0"], found["a1"]]), policy(states), atol=1e-9
+        np.column_stack([answers["a0"], answers["a1"]]), policy(states), atol=1e-9
     )
 
 
-def test_evaluate_on_the_command_line(saved, tmp_path):
+def test_the_command_line_evaluates_policies(saved, tmp_path):
     done = run(
         *("evaluate", saved / "policy", "--env", "linear", "--dim", 2, "--horizon", 20),
         *("--episodes", 16, "--against", "optimal,zero", "--plot", tmp_path / "r.png"),
@@ -343,7 +345,7 @@ def test_act_quotes_names_with_commas(linear_model, tmp_path):
         (("--reward", REWARD, "--action-low", -1, "--action-high", 1, "--method", "mcp"), "'mpc'"),
     ],
 )
-def test_plans_that_are_refused(saved, tmp_path, options, fact):
+def test_plans_with_bad_options_are_refused(saved, tmp_path, options, fact):
     assert_refused(run("plan", saved / "model", "--out", tmp_path / "policy", *options), fact)
     assert list(tmp_path.iterdir()) == []
 
@@ -366,7 +368,7 @@ def test_plans_that_are_refused(saved, tmp_path, options, fact):
         ),
     ],
 )
-def test_states_that_are_refused(saved, options, fact):
+def test_acts_with_bad_options_are_refused(saved, options, fact):
     assert_refused(run("act", saved / "policy", *options), fact)
 
 

@@ -93,5 +93,5 @@ def test_a_literal_recommender_starts_at_zero_and_scores_as_printed():
     np.testing.assert_array_equal(x, np.zeros(10))
     state = np.linspace(-1, 1, 10)[None]
     printed = factors.singular_values * (factors.leading(10).T @ state[0])
-    found = env.reward(state, np.zeros((1, 10)), state, 0)
-    np.testing.assert_allclose(found, np.clip(printed, 0, 5).sum(), rtol=1e-6)
+    reward = env.reward(state, np.zeros((1, 10)), state, 0)
+    np.testing.assert_allclose(reward, np.clip(printed, 0, 5).sum(), rtol=1e-6)

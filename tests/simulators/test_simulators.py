@@ -129,7 +129,7 @@ def fresh():
     return ivvi.make_env("linear", dim=2)
 
 
-def test_same_seed_same_log_bit_for_bit(simulator):
+def test_the_seed_decides_the_log_bit_for_bit(simulator):
     env = simulator("linear", 2)
     one, two, other = (env.collect(**SMALL, seed=seed).to_arrow() for seed in (3, 3, 4))
     assert one.equals(two)

@@ -56,7 +56,7 @@ def my_logs():
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_a_world_of_your_own(name, my_logs):
+def test_the_truth_of_a_world_of_your_own_is_found(name, my_logs):
     fit = ivvi.estimate(my_logs[name])
     error = (fit.W - [[0.0, 0.8, -0.6]]) / fit.se
     assert np.abs(error).max() < 4
@@ -70,7 +70,7 @@ def test_global_instrument_is_constant_within_episodes(my_logs):
     assert len(np.unique(z[:, 0])) == 50
 
 
-def test_episodes_that_begin_where_the_last_one_ended(my_logs, monkeypatch):
+def test_episodes_may_begin_where_the_last_one_ended(my_logs, monkeypatch):
     batch = my_logs["resuming"].to_batch()
     first, last = batch.x.reshape(50, 40)[:, 0], batch.y.reshape(50, 40, -1)[:, -1, 0]
     np.testing.assert_allclose(first[1:], last[:-1] + 1.0)
@@ -79,7 +79,7 @@ def test_episodes_that_begin_where_the_last_one_ended(my_logs, monkeypatch):
     np.testing.assert_allclose(again.to_batch().x, batch.x)
 
 
-def test_instrument_with_a_memory(my_logs):
+def test_an_instrument_may_have_a_memory(my_logs):
     """z = 0.9 times the last z plus noise: what is left of it is white."""
     z = my_logs["drifting"].to_batch().z.reshape(50, 40)
     left = z - 0.9 * np.column_stack([np.zeros(50), z[:, :-1]])

@@ -17,6 +17,7 @@ from ivvi.features import polynomial
 from ivvi.sklearn import IVRegressor
 from ivvi.weak_iv.action_intervals import TOO_WEAK, UNBOUNDED, RobustIntervals, settled
 from ivvi.weak_iv.action_strength import holding
+from ivvi.weak_iv.robust_anderson_rubin import solved
 from ivvi.weak_iv.tf_critical_values import ENOUGH_F, TWO_SIDED, tf_critical_value
 
 pytestmark = pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
@@ -87,9 +88,9 @@ def test_the_interval_is_the_confidence_set_under_the_errors_of_the_fit(shape, s
     fit = ivvi.estimate(log, se=se)
     for feature in ("a0", f"a{actions - 1}"):
         one = fit.robust_intervals.get("y0", feature)
-        found = ivvi.interval(fit, "y0", feature, method=one.method, se=se, log=log)
-        np.testing.assert_allclose(one.intervals, found.intervals, rtol=1e-5)
-        assert one.level == found.level == 0.95
+        confidence_set = ivvi.interval(fit, "y0", feature, method=one.method, se=se, log=log)
+        np.testing.assert_allclose(one.intervals, confidence_set.intervals, rtol=1e-5)
+        assert one.level == confidence_set.level == 0.95
 
 
 def test_one_instrument_has_one_set_by_either_name():
@@ -251,7 +252,7 @@ def test_a_custom_map_is_judged_as_the_same_map_in_words():
     assert [s.feature for s in theirs.first_stage] == ["a0", "a0^2", "x0*a0", "x1*a0"]
 
 
-def test_which_features_hold_an_action():
+def test_features_that_hold_an_action_are_found():
     held = holding(polynomial(2, cross=True), 1, 2, None)
     names = polynomial(2, cross=True).names(["x"], ["a", "b"])
     told = [{n for n, one in zip(names, row, strict=True) if one} for row in held]
@@ -313,7 +314,5 @@ def test_too_few_clusters_for_a_set_are_a_reason():
 
 
 def test_singular_curvatures_are_solved_by_the_shortest_step():
-    from ivvi.weak_iv.robust_anderson_rubin import _solved
-
     singular = np.stack([np.diag([2.0, 0.0]), np.eye(2)])
-    np.testing.assert_allclose(_solved(singular, np.ones((2, 2))), [[0.5, 0.0], [1.0, 1.0]])
+    np.testing.assert_allclose(solved(singular, np.ones((2, 2))), [[0.5, 0.0], [1.0, 1.0]])

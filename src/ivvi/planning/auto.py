@@ -218,7 +218,7 @@ def _planners(problem: Problem, contest: PlannerComparison) -> Iterator[tuple[st
         if few and problem.horizon > LONG and not contest.is_settled:
             yield f"mpc, {LONG} steps", MPC(lookahead=LONG)
         return
-    if d > 2 and (actions.is_finite or not _is_resolved(contest)):
+    if d > 2 and (actions.is_finite or not is_resolved(contest)):
         yield from _where_grids_end(problem, contest, first)
 
 
@@ -233,7 +233,7 @@ def _where_grids_end(
         yield VISITED, visited
 
 
-def _is_resolved(contest: PlannerComparison) -> bool:
+def is_resolved(contest: PlannerComparison) -> bool:
     """Return whether a finer grid earns as much as the coarse one, and no lookahead earns more.
 
     Values that a finer grid leaves as they are come from dynamic programming with the noise: over

@@ -184,7 +184,7 @@ class CautiousRule(Compact):
         """Lower bounds of the gain over the first option, (n, c), of options (n, c, d_a)."""
         n, c = options.shape[:2]
         states = jnp.repeat(x, c, axis=0)
-        value = partial(self._return, states, options.reshape(n * c, -1), h)
+        value = partial(self.returns, states, options.reshape(n * c, -1), h)
         gained = jax.lax.map(value, jnp.asarray(self.drawn)).reshape(-1, n, c)
         gained = gained - gained[:, :, :1]
         kappa = two_sided(level=self.caution)
@@ -202,8 +202,8 @@ class CautiousRule(Compact):
         some = [jnp.clip(b[:, None] + t * moves, actions.low, actions.high) for t in PARTS]
         return jnp.concatenate([b[:, None], *some], axis=1)
 
-    def _return(self, x: Array, a: Array, h: Array, W: Array) -> Array:
-        """Return of actions (n, d_a) in states (n, d_x), followed by the fallback, (n,)."""
+    def returns(self, x: Array, a: Array, h: Array, W: Array) -> Array:
+        """Return what actions (n, d_a) in states (n, d_x) and then the fallback earn, (n,)."""
         problem = self.problem.with_weights(W)
         total, alive = jnp.zeros(len(x)), jnp.ones(len(x))
         for step in range(STEPS + 1):

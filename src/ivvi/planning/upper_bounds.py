@@ -58,10 +58,10 @@ def upper_bound(trials: Trials, plan: Rule, grid: Rule | None) -> Bound | None:
         return None
     bounds = []
     if isinstance(grid, ValueRule) and len(problem.model.state) == 1:
-        bounds.append(_residual(trials, plan, grid))
+        bounds.append(residual_bound(trials, plan, grid))
     is_concave = is_quadratic(problem) and isinstance(problem.reward, Quadratic)
     if is_concave and problem.horizon <= MOST_STEPS:
-        bounds.append(_relaxed(trials, plan))
+        bounds.append(relaxed_bound(trials, plan))
     return min((b for b in bounds if np.isfinite(b.gap)), key=lambda b: b.gap, default=None)
 
 
@@ -78,8 +78,8 @@ def _exact(trials: Trials, plan: ValueRule) -> Bound:
     return Bound(float(values.mean()), standard_error(values), 0.0, 0.0, "dynamic programming")
 
 
-def _residual(trials: Trials, plan: Rule, grid: ValueRule) -> Bound:
-    """The grid's value and its largest Bellman residuals (module docstring)."""
+def residual_bound(trials: Trials, plan: Rule, grid: ValueRule) -> Bound:
+    """Return the bound of a grid's value and largest Bellman residuals (module docstring)."""
     problem = trials.problem
     low, high = _reachable(trials)
     if not np.isfinite(low).all():
@@ -156,8 +156,8 @@ def _residuals_met(
     return np.where(np.maximum.accumulate(ended, axis=0), 0.0, residuals)
 
 
-def _relaxed(trials: Trials, plan: Rule) -> Bound:
-    """Foresight at a price, over the convex hull of the actions (module docstring)."""
+def relaxed_bound(trials: Trials, plan: Rule) -> Bound:
+    """Return the bound of foresight at a price, over the hull of the actions (module docstring)."""
     problem, n = trials.problem, min(len(trials.starts), MOST_PATHS)
     ahead, steps = QuadraticValue.zero(len(problem.model.state)), []
     for _ in range(problem.horizon):

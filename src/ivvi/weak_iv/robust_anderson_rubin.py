@@ -323,7 +323,7 @@ def _minimise(scores: EffectScores, thetas: Floats, free: Bools) -> tuple[Floats
     values, slopes, hessians = _evaluate(scores, thetas, free)
     moving = np.flatnonzero(np.isfinite(values))
     for _ in range(STEPS):
-        steps = -_solved(hessians[moving], slopes[moving])
+        steps = -solved(hessians[moving], slopes[moving])
         gains = -np.sum(slopes[moving] * steps, axis=1)
         worth = gains > CLOSE * (1 + values[moving])
         moving, steps = moving[worth], steps[worth]
@@ -345,7 +345,7 @@ def _minimise(scores: EffectScores, thetas: Floats, free: Bools) -> tuple[Floats
     return values, thetas
 
 
-def _solved(matrices: Floats, b: Floats) -> Floats:
+def solved(matrices: Floats, b: Floats) -> Floats:
     """Solve systems (w, p, p) for b (w, p); the shortest solution where a matrix is singular."""
     try:
         return np.asarray(np.linalg.solve(matrices, b[:, :, None])[:, :, 0])

@@ -156,13 +156,13 @@ class WildBootstrap:
 
     def p_value(self, c: Floats, null: float) -> float:
         """Return twice the share of draws whose t lies beyond that of the estimate, at most 1."""
-        t, draw = self._statistic(c, null)[0], self._restricted(c, null)
+        t, draw = self._statistic(c, null)[0], self.restricted(c, null)
         drawn = np.concatenate([draw(signs) for signs in self._chunks()])
         tie = TIE * abs(t)  # the draw of ones is the estimate itself
         return min(1.0, 2 * float(min(np.mean(drawn > t + tie), np.mean(drawn < t - tie))))
 
     def _ar_p_value(self, c: Floats, null: float) -> float:
-        u_sums = self._restricted(c, null).u_sums
+        u_sums = self.restricted(c, null).u_sums
         own = float(self._anderson_rubin(u_sums, np.ones((1, len(self._squares))))[0])
         drawn = np.concatenate([self._anderson_rubin(u_sums, signs) for signs in self._chunks()])
         return float(np.mean(drawn > own * (1 + TIE)))
@@ -179,7 +179,7 @@ class WildBootstrap:
         se = float(np.sqrt(np.sum(scores**2)))
         return (float(c @ w) - null) / se, float(c @ w), se
 
-    def _restricted(self, c: Floats, null: float) -> _Draws:
+    def restricted(self, c: Floats, null: float) -> Draws:
         """Estimate under the null, and the first stages given its residuals."""
         w = self._inverse @ (self._A.T @ (self._y.sum(axis=0) / self._n))
         turn = self._inverse @ c
@@ -193,7 +193,7 @@ class WildBootstrap:
         slope = (with_u[X2] / self._n - self._A[:, X2].T @ mean_u) / left
         Pi = self._A[:, X2] - np.outer(mean_u, slope)  # (r, m)
         V_sums = self._products[:, :, X2] - self._squares @ Pi  # (G, r, m)
-        return _Draws(self._squares, u_sums, V_sums, Pi, self._A, X2, c, self._n)
+        return Draws(self._squares, u_sums, V_sums, Pi, self._A, X2, c, self._n)
 
     def _anderson_rubin(self, u_sums: Floats, signs: Floats) -> Floats:
         """Wald's statistic of the excluded instruments in a regression of signs * u, (draws,)."""
@@ -227,7 +227,7 @@ class WildBootstrap:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class _Draws(Compact):
+class Draws(Compact):
     """A world in which the null is true, and from which t statistics are drawn."""
 
     squares: Floats

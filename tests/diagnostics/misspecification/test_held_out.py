@@ -36,11 +36,11 @@ def test_taking_rows_away_is_the_inverse_of_adding_them():
     np.testing.assert_allclose(found.scatter, expected.scatter, atol=1e-9)
 
 
-def test_errors_by_their_definition():
+def test_errors_follow_their_definition():
     log = opened()
     head, design = log.head(episodes=True), build_design(log, "linear")
     folds = head.episode % 3
-    found = held_out(Exact(), Moments.of_batch(design, head), head, folds)
+    measured = held_out(Exact(), Moments.of_batch(design, head), head, folds)
     x, a, z, y = (v[:, 0] for v in (head.x, head.a, head.z, head.y))
     for f in range(3):
         out = folds == f
@@ -49,7 +49,7 @@ def test_errors_by_their_definition():
         first = np.linalg.lstsq(psi[~out], phi[~out])[0]
         expected = (phi[out] @ w, psi[out] @ first @ w, y[~out].mean())
         errors = [np.sum((y[out] - one) ** 2) for one in expected]
-        got = [part[f, 0] for part in (found.fit, found.foreseen, found.constant)]
+        got = [part[f, 0] for part in (measured.fit, measured.foreseen, measured.constant)]
         np.testing.assert_allclose(got, errors, rtol=1e-9)
 
 
@@ -57,9 +57,9 @@ def test_confounding_that_hides_the_effect_is_no_reason_to_warn():
     log = opened()
     fit = ivvi.fit(log)
     head = log.head(episodes=True)
-    found = held_out(Exact(), fit.moments, head, head.episode % 5)
-    assert found.ratio(found.fit)[0] > 1.5  # the truth is that far from what happened
-    assert found.ratio(found.foreseen)[0] < 1
+    errors = held_out(Exact(), fit.moments, head, head.episode % 5)
+    assert errors.ratio(errors.fit)[0] > 1.5  # the truth is that far from what happened
+    assert errors.ratio(errors.foreseen)[0] < 1
     assert not fit.warnings
 
 
@@ -106,8 +106,8 @@ def test_levels_that_the_other_folds_lack_predict_nothing_and_explode_nowhere():
         }
         log = ivvi.read_logs(columns | {"z0": [f"level {one:.1f}" for one in z]})
         head, moments = log.head(episodes=True), ivvi.fit(log).moments
-        found = held_out(Exact(), moments, head, head.episode % 5)
-        assert found.ratio(found.foreseen)[0] < 2.0
+        errors = held_out(Exact(), moments, head, head.episode % 5)
+        assert errors.ratio(errors.foreseen)[0] < 2.0
         assert "held-out" not in predicts_worse(Exact(), moments, head, log.roles)
 
 

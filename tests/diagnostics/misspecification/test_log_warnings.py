@@ -7,7 +7,6 @@ import ivvi
 from ivvi import report
 from ivvi.diagnostics.misspecification.outcome_timing import explained_in_own_row
 from ivvi.errors import IvviWarning
-from ivvi.sequence.exogeneity_and_stability import _largest
 
 STORES, WEEKS = 40, 60
 
@@ -68,8 +67,8 @@ def test_an_outcome_of_the_same_row_is_noticed_whatever_the_number_of_steps(step
     for seed in range(4):
         for late in (True, False):
             log = opened(short_panel(seed, steps, late=late))
-            found = explained_in_own_row(log.head(episodes=True), log.roles)
-            assert (found is not None) == late
+            explained = explained_in_own_row(log.head(episodes=True), log.roles)
+            assert (explained is not None) == late
 
 
 @pytest.mark.filterwarnings("ignore:the noise of sales lasts")  # as demand does
@@ -185,19 +184,3 @@ def test_strong_confounding_is_no_fault_of_the_features():
     fit = ivvi.estimate(log)
     assert np.mean(np.abs(fit.W[0, 1] * a) > np.abs(3 * e - a).max()) > 0.01
     assert not fit.notes
-
-
-# checks
-
-
-def test_a_joint_check_names_the_contrast_that_fails():
-    """Two scores that go together, and differ in their mean by much more than in their noise."""
-    rng = np.random.default_rng(6)
-    common, noise = rng.normal(size=100), 0.01 * rng.normal(size=100)
-    scores = np.column_stack([common, common + noise + 0.02])
-    said = _largest(scores, ["z with x", "z with y"])
-    assert "z with y less z with x" in said or "z with x less z with y" in said
-    assert "alone, most for" in said
-    apart = np.array([1.0, 0.0])
-    alone = _largest(rng.normal(size=(100, 2)) + apart, ["first", "second"])
-    assert alone.startswith("most for first (t =")

@@ -1,7 +1,6 @@
-"""Few, uneven and several clusters: CR2, the wild bootstrap, and what others print."""
+"""Few, uneven and several clusters, and what others print."""
 
 import itertools
-import json
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from helpers import OPTIONS, ROLES, assert_refused, make_rows, run, write_table
 from ivvi import InputError, StandardErrors
 from ivvi.errors import IvviWarning
 from ivvi.fitting.inference_tables import half_widths
-from ivvi.weak_iv.wild_bootstrap import WildBootstrap
+from uneven_clusters import uneven
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "iv"
 pytestmark = pytest.mark.filterwarnings(
@@ -122,64 +121,6 @@ def test_three_ways_of_clustering_are_all_seven_sums(debiased):
 # few and uneven clusters
 
 
-def uneven(seed=0, sizes=(40, 9, 7, 5, 4, 12, 30, 6, 5, 8), d_z=2):
-    rng = np.random.default_rng(seed)
-    g = np.repeat(np.arange(len(sizes)), sizes)
-    both = rng.normal(size=(1 + d_z, len(sizes)))[:, g]
-    z = (0.5 * both[1:] + rng.normal(size=(d_z, len(g)))).T
-    e = 0.6 * both[0] + rng.normal(size=len(g))
-    x = rng.normal(size=len(g))
-    a = z.sum(axis=1) + 0.5 * x + 0.7 * e + rng.normal(size=len(g))
-    y = -0.5 * a + 0.3 * x + e
-    columns = {"ward": g, "x0": x, "a0": a, "next_x0": y}
-    return columns | {f"z{i}": z[:, i].copy() for i in range(d_z)}
-
-
-def regression(columns):
-    """Return the instrumented features, the residuals and the features, from the rows."""
-    one = np.ones(len(columns["x0"]))
-    z = [columns[name] for name in columns if name.startswith("z")]
-    X = np.column_stack([one, columns["x0"], columns["a0"]])
-    Z = np.column_stack([one, columns["x0"], *z])
-    fitted = Z @ np.linalg.lstsq(Z, X)[0]
-    w = np.linalg.lstsq(fitted, columns["next_x0"])[0]
-    return fitted, columns["next_x0"] - X @ w, X, Z
-
-
-def root(matrix, power):
-    values, vectors = np.linalg.eigh(matrix)
-    return (vectors * np.maximum(values, 1e-8) ** power) @ vectors.T
-
-
-def test_cr2_and_its_degrees_of_freedom_are_bell_and_mccaffreys():
-    """From matrices of the rows themselves: residuals (I - H_gg)^-1/2 u, and E[V] by traces."""
-    columns = uneven()
-    fit = ivvi.estimate(ivvi.read_logs(columns), se=StandardErrors("cr2", "ward"))
-    fitted, u, _, _ = regression(columns)
-    g, n = columns["ward"], len(u)
-    M = np.linalg.inv(fitted.T @ fitted)
-    H = fitted @ M @ fitted.T
-    rows = [np.flatnonzero(g == c) for c in range(10)]
-    adjust = [root(np.eye(len(r)) - H[np.ix_(r, r)], -0.5) for r in rows]
-    scores = np.array([fitted[r].T @ A @ u[r] for r, A in zip(rows, adjust, strict=True)])
-    np.testing.assert_allclose(fit.se[0], np.sqrt(np.diag(M @ scores.T @ scores @ M)), rtol=1e-8)
-    pairs = sum(len(r) ** 2 - len(r) for r in rows)
-    rho = sum(u[r].sum() ** 2 - u[r] @ u[r] for r in rows) / pairs / (u @ u / n)
-    omega = np.zeros((n, n))
-    for r in rows:
-        omega[np.ix_(r, r)] = np.clip(rho, 0, 1)
-    np.fill_diagonal(omega, 1.0)
-    left = np.eye(n) - H
-    for j in range(3):
-        G = np.array([left[:, r] @ A @ fitted[r] @ M[j] for r, A in zip(rows, adjust, strict=True)])
-        K = G @ omega @ G.T
-        assert fit.estimate.freedoms[0, j] == pytest.approx(
-            np.trace(K) ** 2 / np.sum(K**2), rel=1e-6
-        )
-    assert "CR2" in fit.summary()
-    assert fit.to_json()["cr2"]
-
-
 def test_the_effective_number_of_clusters_falls_with_uneven_ones():
     even = ivvi.estimate(
         ivvi.read_logs(uneven(sizes=(12,) * 30)), se=StandardErrors(cluster="ward")
@@ -209,94 +150,7 @@ def test_conventions_of_others_stay_within_reach():
     assert (default.estimate.freedoms < 9).all()
 
 
-def brute_wild(columns, theta, weights):
-    """The bootstrapped t statistics, row by row: an independent way."""
-    _, _, X, Z = regression(columns)
-    g, y, a = columns["ward"], columns["next_x0"], columns["a0"]
-    P = Z @ np.linalg.pinv(Z)
-    exogenous = X[:, :2]
-
-    def t(y, a, value):
-        X = np.column_stack([exogenous, a])
-        hat = P @ X
-        w = np.linalg.lstsq(hat, y)[0]
-        bread = np.linalg.inv(hat.T @ hat)
-        scores = hat * (y - X @ w)[:, None]
-        sums = np.array([scores[g == c].sum(axis=0) for c in range(g.max() + 1)])
-        return (w[2] - value) / np.sqrt((bread @ sums.T @ sums @ bread)[2, 2])
-
-    u = y - theta * a
-    g_hat = np.linalg.lstsq(exogenous, u)[0]
-    u = u - exogenous @ g_hat
-    first = np.linalg.lstsq(np.column_stack([Z, u]), a)[0][:-1]
-    v = a - Z @ first
-    drawn = []
-    for row in weights:
-        new = Z @ first + row[g] * v
-        drawn.append(t(theta * new + exogenous @ g_hat + row[g] * u, new, theta))
-    return t(y, a, theta), np.array(drawn)
-
-
-@pytest.mark.parametrize("d_z", [1, 3])
-def test_the_wild_bootstrap_from_moments_is_that_of_the_rows(d_z):
-    columns = uneven(4, d_z=d_z)
-    log = ivvi.read_logs(columns)
-    fit = ivvi.estimate(log, se=StandardErrors("clustered", "ward"), episodes=True)
-    wild = WildBootstrap(fit.moments, "next_x0", draws=200, seed=3)
-    c = np.array([0.0, 0.0, 1.0])
-    for theta in (0.0, -0.4):
-        t, drawn = brute_wild(columns, theta, wild.weights)
-        np.testing.assert_allclose(wild._restricted(c, theta)(wild.weights), drawn, rtol=1e-6)
-        assert wild._statistic(c, theta)[0] == pytest.approx(t, rel=1e-8)
-    found = wild.test(c)
-    low, high = found.interval
-    assert low < found.estimate < high
-    assert wild.p_value(c, low - 0.05) < 0.05 < wild.p_value(c, low + 0.05)
-    assert wild.p_value(c, high + 0.05) < 0.05 < wild.p_value(c, high - 0.05)
-
-
-def test_wild_errors_of_a_fit_and_of_the_command(tmp_path):
-    source = write_table(uneven(), tmp_path / "log.parquet")
-    options = ("--cluster", "ward", "--se", "wild", "--draws", 999)
-    done = run("fit", source, *options, "--out", tmp_path / "m", "--json", tmp_path / "f.json")
-    assert done.code == 0, done
-    assert "wild bootstrap: t = " in done.out
-    found = json.loads((tmp_path / "f.json").read_text())["wild"]["next_x0"]["a0"]
-    assert found["clusters"] == 10
-    assert found["interval"][0] < found["estimate"] < found["interval"][1]
-    with pytest.raises(InputError, match="only identified two-stage least squares"):
-        ivvi.estimate(ivvi.read_logs(source), method="liml", se=StandardErrors("wild", "ward"))
-
-
 # real data
-
-
-@pytest.mark.skipif(not DATA.is_dir(), reason="the data are not here")
-def test_errors_of_nlsw88_are_those_of_stata():
-    pandas = pytest.importorskip("pandas")
-    names = ["wage", "tenure", "ttl_exp", "collgrad", "union", "industry"]
-    frame = pandas.read_stata(DATA / "nlsw88.dta", convert_categoricals=False)[names].dropna()
-    log = ivvi.read_logs(
-        frame.astype(float),
-        state="ttl_exp,collgrad",
-        action="tenure",
-        instrument="union",
-        next_state="wage",
-    )
-    with pytest.warns(IvviWarning, match="12 clusters by 'industry' count as"):
-        fit = ivvi.estimate(log, se=StandardErrors("wild", "industry", draws=99_999), episodes=True)
-    found = fit.inference.wild["wage", "tenure"]
-    assert found.t == pytest.approx(2.6040, abs=5e-5)
-    assert found.p_value == pytest.approx(0.0444, abs=5e-5)  # all 4,096 signs: no chance in it
-    # Stata's Anderson-Rubin p is of 999 signs drawn at random
-    assert found.ar_p_value == pytest.approx(0.0370, abs=2 * np.sqrt(0.037 * 0.963 / 999))
-    # its search for the ends stops as soon as p is within 2 / 4,096 of 5%; here it goes on
-    names = fit.moments.design.phi_names
-    wild = WildBootstrap(fit.moments, "wage", draws=99_999)
-    for published, end in zip((0.1188, 2.21), found.interval, strict=True):
-        p_value = wild.p_value(np.eye(len(names))[names.index("tenure")], published)
-        assert p_value == pytest.approx(0.05, abs=2 / 4096)
-        assert end == pytest.approx(published, rel=0.012)
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="the data are not here")
@@ -308,8 +162,8 @@ def test_errors_of_rueda_are_those_of_ivdiag():
         instrument="lz_pob_mesa_f",
         next_state="e_vote_buying",
     )
-    found = ivvi.interval(log, "e_vote_buying", "lm_pob_mesa", cluster="muni_code")
-    np.testing.assert_allclose(found.intervals, [[-1.263, -0.7046]], atol=5e-4)
+    confidence_set = ivvi.interval(log, "e_vote_buying", "lm_pob_mesa", cluster="muni_code")
+    np.testing.assert_allclose(confidence_set.intervals, [[-1.263, -0.7046]], atol=5e-4)
 
 
 # clusters of other verbs
@@ -348,7 +202,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("verb", COMMANDS)
-def test_cluster_columns_that_cannot_be_used(verb, tmp_path, monkeypatch):
+def test_cluster_columns_that_cannot_be_used_are_refused(verb, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = make_rows(20, 10)
     rows["one"] = np.zeros(200)
@@ -367,21 +221,3 @@ def test_cluster_columns_that_cannot_be_used(verb, tmp_path, monkeypatch):
         assert not Path("model").exists()
     done = run(verb, "log.parquet", *OPTIONS, *COMMANDS[verb], "--cluster", "ward")
     assert done.code == 0, done
-
-
-@pytest.mark.parametrize(
-    ("options", "fact"),
-    [
-        (("--cluster", "four"), "4 clusters by 'four' are too few for the wild bootstrap"),
-        (("--cluster", "ward", "--draws", 10**12), "1,000,000,000,000 draws"),
-        (("--cluster", "ward", "--draws", 0), "0 draws"),
-        (("--cluster", "ward,episode"), "expected at most 1 for wild"),
-    ],
-)
-def test_wild_bootstraps_that_cannot_be_made(options, fact, tmp_path):
-    rows = make_rows(20, 10)
-    rows |= {"four": np.arange(200) % 4, "ward": np.arange(200) % 7}
-    source, out = write_table(rows, tmp_path / "log.parquet"), tmp_path / "model"
-    done = run("fit", source, *OPTIONS, "--se", "wild", *options, "--out", out)
-    assert_refused(done, fact)
-    assert not out.exists()

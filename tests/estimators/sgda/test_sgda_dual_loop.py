@@ -61,10 +61,10 @@ def test_a_schedule_of_the_paper_is_the_whole_loop(word, small):
         env = ivvi.make_env("nonlinear", dim=2, setting="II")
         features, log = "poly2", env.collect(episodes=4, horizon=500, seed=3)
     wanted = written_out(log, features, paper, inner=paper.inner, batch=paper.batch)
-    found = solved(log, features, SGDA(word))
-    np.testing.assert_allclose(found.W, wanted[0], rtol=1e-9)
-    np.testing.assert_allclose(found.K, wanted[1], rtol=1e-7, atol=1e-12)
-    assert found.trace.t[-1] == 2000 // paper.batch
+    estimate = solved(log, features, SGDA(word))
+    np.testing.assert_allclose(estimate.W, wanted[0], rtol=1e-9)
+    np.testing.assert_allclose(estimate.K, wanted[1], rtol=1e-7, atol=1e-12)
+    assert estimate.trace.t[-1] == 2000 // paper.batch
 
 
 @pytest.mark.parametrize("restart", [True, False])
@@ -72,8 +72,8 @@ def test_a_schedule_of_the_paper_is_the_whole_loop(word, small):
 def test_the_dual_schedule_restarts_or_goes_on_and_k_is_kept_or_not(restart, keep, small):
     settings = {"inner": 7, "batch": 40, "restart": restart}
     wanted, _ = written_out(small, "linear", PAPER["paper-linear"], keep=keep, **settings)
-    found = solved(small, "linear", SGDA("paper-linear", keep_K=keep, **settings)).W
-    np.testing.assert_allclose(found, wanted, rtol=1e-9)
+    W = solved(small, "linear", SGDA("paper-linear", keep_K=keep, **settings)).W
+    np.testing.assert_allclose(W, wanted, rtol=1e-9)
 
 
 def test_no_inner_steps_are_the_simultaneous_ones(small):
@@ -84,8 +84,8 @@ def test_no_inner_steps_are_the_simultaneous_ones(small):
 
 
 def test_the_printed_sign_of_the_dual_step_diverges_in_this_loop_too(small):
-    found = solved(small, "linear", SGDA("paper-linear", batch=50, flip_dual=True))
-    assert found.trace.status == "diverged"
+    estimate = solved(small, "linear", SGDA("paper-linear", batch=50, flip_dual=True))
+    assert estimate.trace.status == "diverged"
 
 
 def test_a_stream_takes_the_same_steps(small):
@@ -120,10 +120,10 @@ def test_the_shell_runs_it_by_the_same_words(small, tmp_path):
     log = tmp_path / "log.parquet"
     ivvi.make_env("linear", dim=2, setting="II").write_log(log, episodes=4, horizon=500, seed=3)
     options = ["--method", "sgda", "--schedule", "paper-linear", "--batch", "100", "--inner", "20"]
-    found, said = fit_json(log, *options, folder=tmp_path)
+    facts, said = fit_json(log, *options, folder=tmp_path)
     assert "stalled" in said
     wanted, _ = written_out(small, "linear", PAPER["paper-linear"], inner=20, batch=100)
-    np.testing.assert_allclose(found["W"], wanted, rtol=1e-9)
+    np.testing.assert_allclose(facts["W"], wanted, rtol=1e-9)
 
 
 @pytest.mark.thorough

@@ -81,10 +81,10 @@ def test_a_step_by_episode_is_the_average_over_its_rows(small, order, tmp_path):
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ivvi.estimators.sgda.loop.CHUNK", 100)
-        found = method.solve(moments, log)
-    np.testing.assert_allclose(found.W, W, rtol=1e-12)
-    np.testing.assert_allclose(found.K, K, rtol=1e-12)
-    assert found.trace.t[-1] == 30
+        solution = method.solve(moments, log)
+    np.testing.assert_allclose(solution.W, W, rtol=1e-12)
+    np.testing.assert_allclose(solution.K, K, rtol=1e-12)
+    assert solution.trace.t[-1] == 30
 
 
 @pytest.mark.parametrize("batch", [1, 7, 32])
@@ -191,8 +191,8 @@ def test_the_largest_eigenvalue_needs_no_matrix():
 def test_a_survey_draws_a_sample_of_all_rows(small, monkeypatch):
     log, moments = small
     monkeypatch.setattr("ivvi.estimators.sgda.sampler.SAMPLE", 50)
-    found = survey(log, 0)
-    assert (found.n, found.mean_weight, len(found.sample)) == (moments.n, 1.0, 50)
+    seen = survey(log, 0)
+    assert (seen.n, seen.mean_weight, len(seen.sample)) == (moments.n, 1.0, 50)
     pools = np.concatenate([survey(log, seed).sample.y[:, 0] for seed in range(40)])
     rows, counts = np.unique(pools, return_counts=True)
     assert len(rows) > 0.98 * moments.n  # each is missed with probability (1 - 50/n)^40 < 0.001

@@ -83,7 +83,7 @@ def test_the_shell_takes_the_log_of_a_saved_model(tmp_path):
     assert_refused(run("interval", table, *OPTIONS, "--log", table), "--log is for a saved model")
 
 
-def test_requests_that_cannot_be_met(simulated, confounded, moments_of):
+def test_sets_that_cannot_be_given_are_refused(simulated, confounded, moments_of):
     log = simulated("linear", 2, episodes=30, horizon=20)
     fit = ivvi.estimate(log)
     with pytest.raises(InputError, match="no feature 'a00'; did you mean 'a0'"):
@@ -192,27 +192,27 @@ def hac_statistic(rows, theta, bandwidth):
 def test_a_hac_set_ends_where_its_statistic_is_at_the_critical_value(tmp_path):
     rows = long_series()
     log = ivvi.read_logs(rows, **SERIES)
-    found = ivvi.interval(log, "y", "a", se=ivvi.StandardErrors("hac", bandwidth=6))
-    assert (found.se, found.kind) == ("hac", "bounded")
-    for end in found.intervals[0]:
+    confidence_set = ivvi.interval(log, "y", "a", se=ivvi.StandardErrors("hac", bandwidth=6))
+    assert (confidence_set.se, confidence_set.kind) == ("hac", "bounded")
+    for end in confidence_set.intervals[0]:
         assert hac_statistic(rows, end, 6) == pytest.approx(chi2_quantile(0.95, 2), rel=1e-6)
     robust = ivvi.interval(log, "y", "a", se="robust")
-    assert np.diff(found.intervals[0]) > np.diff(robust.intervals[0])
+    assert np.diff(confidence_set.intervals[0]) > np.diff(robust.intervals[0])
     fit = ivvi.fit(log, se=ivvi.StandardErrors("hac", bandwidth=6))
-    assert ivvi.interval(fit, "y", "a", log=log).intervals == found.intervals
+    assert ivvi.interval(fit, "y", "a", log=log).intervals == confidence_set.intervals
     path = write_table(rows, tmp_path / "log.parquet")
     options = ("--action", "a", "--instrument", "z1,z2", "--next-state", "y", "--state", "")
     effect = ("--output", "y", "--feature", "a", "--se", "hac", "--bandwidth", 6)
     done = run("interval", path, *options, *effect, "--json", "-")
     assert done.code == 0, done
-    assert json.loads(done.out)["intervals"][0] == pytest.approx(found.intervals[0])
+    assert json.loads(done.out)["intervals"][0] == pytest.approx(confidence_set.intervals[0])
     ratio = ivvi.interval(log, "y", "a", method="clr", se=ivvi.StandardErrors("hac", bandwidth=6))
     assert ratio.kind == "bounded"
 
 
 def test_few_long_episodes_have_hac_sets_by_themselves():
-    found = ivvi.interval(ivvi.read_logs(long_series(series=2), **SERIES), "y", "a")
-    assert (found.se, found.kind) == ("hac", "bounded")
+    confidence_set = ivvi.interval(ivvi.read_logs(long_series(series=2), **SERIES), "y", "a")
+    assert (confidence_set.se, confidence_set.kind) == ("hac", "bounded")
 
 
 def test_hac_and_robust_sets_without_rows_are_refused():
@@ -230,8 +230,8 @@ def test_a_yes_no_column_is_named_without_its_level():
     rows = {"Trainer session": treated, "ward": ward, "z": z, "y": 0.5 * (treated == "yes") + e}
     roles = {"action": "Trainer session", "instrument": "z", "next_state": "y", "state": "ward"}
     log = ivvi.read_logs(rows, **roles)
-    found = ivvi.interval(log, "y", "Trainer session")
-    assert found == ivvi.interval(log, "y", "Trainer session[yes]")
-    assert "effect of Trainer session[yes] on y" in str(found)
+    confidence_set = ivvi.interval(log, "y", "Trainer session")
+    assert confidence_set == ivvi.interval(log, "y", "Trainer session[yes]")
+    assert "effect of Trainer session[yes] on y" in str(confidence_set)
     with pytest.raises(InputError, match=r"'ward' has 2 features, one for each level: ward\[B\], "):
         ivvi.interval(log, "y", "ward")

@@ -52,7 +52,7 @@ def test_deliveries_are_one_log(rows, cuts, method):
     assert stream.shard.moments.n == stream.n
 
 
-def test_every_kind_of_delivery(rows, tmp_path):
+def test_every_kind_of_delivery_is_taken(rows, tmp_path):
     pandas = pytest.importorskip("pandas")
     polars = pytest.importorskip("polars")
     table = pa.table(rows)
@@ -68,7 +68,7 @@ def test_every_kind_of_delivery(rows, tmp_path):
     assert_same_fit(stream.fit(), estimate(read_logs(rows, **ROLES)), rtol=1e-9, atol=1e-11)
 
 
-def test_row_groups_of_a_file(rows, tmp_path):
+def test_row_groups_of_a_file_are_deliveries(rows, tmp_path):
     path = write_table(rows, tmp_path / "rows.parquet", row_group_size=130)
     stream = Stream(**ROLES)
     with pq.ParquetFile(path) as file:
@@ -164,7 +164,7 @@ def test_a_stream_in_linear_memory_is_judged_on_rows_it_has_not_used(confounded)
         _ = stream.shard
 
 
-def test_a_folder_that_grows(rows, tmp_path):
+def test_a_folder_that_grows_is_followed_file_by_file(rows, tmp_path):
     folder, stream = tmp_path / "days", Stream(**ROLES)
     folder.mkdir()
     assert stream.follow(folder) == []

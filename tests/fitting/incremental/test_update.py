@@ -55,9 +55,9 @@ def test_an_updated_model_is_the_fit_of_both_logs(halves, options, tmp_path):
     result = run("update", tmp_path / "model", new, "--json", tmp_path / "facts.json")
     assert result.code == 0, result
     assert "475 transitions added" in result.out
-    wanted, found = (load_model(tmp_path / name) for name in ("wanted", "model"))
+    wanted, updated = (load_model(tmp_path / name) for name in ("wanted", "model"))
     for name in ("W", "noise_cov", "bread"):
-        one, two = getattr(wanted, name), getattr(found, name)
+        one, two = getattr(wanted, name), getattr(updated, name)
         np.testing.assert_allclose(two, one, rtol=1e-10, atol=1e-12)
     facts = json.loads((tmp_path / "facts.json").read_text())
     assert (facts["n"], facts["episodes"], facts["added"]) == (760, 40, 475)
@@ -90,9 +90,9 @@ def test_an_updated_model_keeps_rows_and_first_states_of_both_logs(halves, tmp_p
     fit(whole, tmp_path / "wanted")
     fit(old, tmp_path / "model")
     assert run("update", tmp_path / "model", new).code == 0
-    wanted, found = (load_model(tmp_path / name) for name in ("wanted", "model"))
+    wanted, updated = (load_model(tmp_path / name) for name in ("wanted", "model"))
     for name in ("starts", "states", "acted", "instruments", "followed"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
+        np.testing.assert_array_equal(getattr(updated, name), getattr(wanted, name))
 
 
 def test_the_old_model_stays_when_another_name_is_given(halves, tmp_path):
@@ -133,7 +133,7 @@ def test_columns_and_features_must_match(halves, tmp_path):
         update(tmp_path / "model", log)
 
 
-def test_what_cannot_be_updated(halves, tmp_path):
+def test_what_cannot_be_updated_is_refused(halves, tmp_path):
     _, old, new = halves
     fit(old, tmp_path / "bare", "--without-moments")
     assert_refused(run("update", tmp_path / "bare", new), "bare", "keeps no moments")
@@ -150,9 +150,9 @@ def test_a_model_of_descent_becomes_the_closed_form(halves, tmp_path):
     whole, old, new = halves
     logs = [read_logs(source, **ROLES) for source in (whole, old)]
     estimate(logs[1], method=SGDA(batch=8)).save(tmp_path / "model")
-    found = update(tmp_path / "model", new)
-    assert found.method == "exact"
-    np.testing.assert_allclose(found.W, estimate(logs[0]).W, rtol=1e-10, atol=1e-12)
+    updated = update(tmp_path / "model", new)
+    assert updated.method == "exact"
+    np.testing.assert_allclose(updated.W, estimate(logs[0]).W, rtol=1e-10, atol=1e-12)
     light = estimate(logs[1], method=SGDA(batch=8, memory="linear"))
     light.save(tmp_path / "light")
     with pytest.raises(InputError, match="keeps no moments"):
@@ -166,19 +166,19 @@ def test_features_that_were_fitted_stay_as_they_are(halves, tmp_path):
     logs = [read_logs(source, **ROLES) for source in (old, new)]
     first = estimate(logs[0], "spline:4")
     first.save(tmp_path / "model")
-    found = update(tmp_path / "model", new)
-    assert found.estimate.design == first.estimate.design
+    updated = update(tmp_path / "model", new)
+    assert updated.estimate.design == first.estimate.design
     shard = first.shard + Shard.of(logs[1], first.estimate.design)
-    np.testing.assert_array_equal(found.W, Exact().solve(shard.moments).W)
+    np.testing.assert_array_equal(updated.W, Exact().solve(shard.moments).W)
 
 
 @LOST
 def test_tables_in_memory_have_no_hash(tmp_path):
     rows = make_rows(40, 20)
     estimate(read_logs(rows)).save(tmp_path / "model")
-    found = update(tmp_path / "model", rows, again=True)
-    assert found.moments.n == 2 * 760
-    assert found.shard.files == ()
+    updated = update(tmp_path / "model", rows, again=True)
+    assert updated.moments.n == 2 * 760
+    assert updated.shard.files == ()
 
 
 @pytest.mark.parametrize("shuffled", [False, True])
@@ -206,8 +206,8 @@ def test_rows_of_few_values_may_come_again():
         rows["a0"] = np.round(rows["z0"] + rng.integers(0, 2, 4000))
         rows |= {"episode": np.arange(4000) // 4, "step": np.arange(4000) % 4}
         logs.append(read_logs(rows))
-    found = update(estimate(logs[0], se="unadjusted"), logs[1])
-    assert found.moments.n == 6000
+    updated = update(estimate(logs[0], se="unadjusted"), logs[1])
+    assert updated.moments.n == 6000
 
 
 def test_missing_rows_are_dropped_when_asked(halves, tmp_path):
@@ -308,9 +308,9 @@ def test_updates_at_once_lose_no_row(locks, tmp_path):
         assert done or (not locks and "run this command again" in text), text
     assert any(added)
     assert all(added) or not locks
-    found = load_fit(tmp_path / "model")
-    assert found.moments.n == 54 * (1 + sum(added))
-    assert len(found.shard.files) == 1 + sum(added)
+    updated = load_fit(tmp_path / "model")
+    assert updated.moments.n == 54 * (1 + sum(added))
+    assert len(updated.shard.files) == 1 + sum(added)
 
 
 def test_an_update_of_a_model_that_is_held_is_refused_after_the_wait(halves, tmp_path):
@@ -369,10 +369,10 @@ def test_small_updates_make_up_their_share_of_the_sample_and_no_more(tmp_path):
 
 def test_small_logs_are_kept_whole_by_updates(halves):
     whole, old, new = halves
-    found = update(estimate(read_logs(old, **ROLES), se="unadjusted"), new)
+    updated = update(estimate(read_logs(old, **ROLES), se="unadjusted"), new)
     wanted = read_logs(whole, **ROLES).sample()
     for name in ("x", "a", "z", "y", "starts"):
-        np.testing.assert_array_equal(getattr(found.sample, name), getattr(wanted, name))
+        np.testing.assert_array_equal(getattr(updated.sample, name), getattr(wanted, name))
 
 
 def test_a_model_of_sums_keeps_no_rows_of_what_is_added(halves, tmp_path):
@@ -383,9 +383,9 @@ def test_a_model_of_sums_keeps_no_rows_of_what_is_added(halves, tmp_path):
     result = run("update", tmp_path / "model", new)
     assert result.code == 0, result
     assert "a model fitted from sums keeps no rows" in result.out
-    found = load_fit(tmp_path / "model")
-    assert found.sample is None
-    assert found.moments.n == 760
+    updated = load_fit(tmp_path / "model")
+    assert updated.sample is None
+    assert updated.moments.n == 760
 
 
 def patients(first, last, count=40):
@@ -407,9 +407,9 @@ def test_rows_that_go_on_are_asked_for_with_the_last_old_row(tmp_path):
     everything = write_table(patients(0, 7), tmp_path / "all.parquet")
     with warnings.catch_warnings():
         warnings.simplefilter("error", IvviWarning)
-        found = update(model, everything, where="step >= 5")
+        updated = update(model, everything, where="step >= 5")
     whole = estimate(read_logs(patients(0, 7), **ROLES))
-    np.testing.assert_allclose(found.W, whole.W, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(updated.W, whole.W, rtol=1e-8, atol=1e-10)
 
 
 def test_a_model_without_ids_says_when_the_step_between_counts(tmp_path):

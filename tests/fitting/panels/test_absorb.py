@@ -64,16 +64,16 @@ def test_absorbing_is_adding_dummies(columns, weight):
     kept = with_company(rows, columns)
     log = ivvi.read_logs(rows, **ROLES, weight=weight)
     for kind in ("unadjusted", "robust"):
-        found = ivvi.estimate(log, absorb=columns, se=kind)
+        fit = ivvi.estimate(log, absorb=columns, se=kind)
         peer = ivvi.estimate(
             by_dummies(kept, columns, weight), se=StandardErrors(kind, debiased=True)
         )
-        W, se = coefficients(found)
+        W, se = coefficients(fit)
         expected_W, expected_se = coefficients(peer)
         np.testing.assert_allclose(W, expected_W, rtol=1e-9)
         np.testing.assert_allclose(se, expected_se, rtol=1e-8)
-        assert found.absorbed.singletons == len(rows["y"]) - len(kept["y"]) > 0
-        one, two = found.diagnostics, peer.diagnostics
+        assert fit.absorbed.singletons == len(rows["y"]) - len(kept["y"]) > 0
+        one, two = fit.diagnostics, peer.diagnostics
         assert one.first_stage[0].partial_f.value == pytest.approx(
             two.first_stage[0].partial_f.value
         )
@@ -96,11 +96,11 @@ def test_sets_after_absorption_are_those_with_dummies(method, kind):
     kept = with_company(rows, ("g", "t"))
     log = ivvi.read_logs(rows, **ROLES)
     options = {"method": method, "se": kind}
-    found = ivvi.interval(log, "y", "a", absorb="g,t", **options)
+    confidence_set = ivvi.interval(log, "y", "a", absorb="g,t", **options)
     peer = ivvi.interval(by_dummies(kept, ("g", "t")), "y", "a", **options)
-    np.testing.assert_allclose(found.intervals, peer.intervals, rtol=1e-6)
+    np.testing.assert_allclose(confidence_set.intervals, peer.intervals, rtol=1e-6)
     again = ivvi.interval(ivvi.estimate(log, absorb="g,t", se=kind), "y", "a", **options)
-    np.testing.assert_allclose(again.intervals, found.intervals, rtol=1e-9)
+    np.testing.assert_allclose(again.intervals, confidence_set.intervals, rtol=1e-9)
 
 
 PEERS = [
@@ -196,7 +196,7 @@ def test_effects_are_those_of_the_dummies():
         units["q"]
 
 
-def test_derived_next_states_and_other_features():
+def test_effects_are_absorbed_with_derived_next_states_and_other_features():
     """Squares as features, next states from the next row, an episode as the unit."""
     env = ivvi.make_env("linear", dim=1)
     log = env.collect(episodes=60, horizon=20, seed=2)

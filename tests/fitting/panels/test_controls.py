@@ -297,7 +297,7 @@ def test_controls_that_a_plan_would_have_to_predict_are_refused(tmp_path):
         ivvi.update(tmp_path / "model", panel("lasting")[0])
 
 
-def test_one_decision_with_controls_and_a_learned_reward():
+def test_one_decision_with_controls_is_planned_for_a_learned_reward():
     """Rows of their own: the outcome is the reward, and a column that is kept is the state."""
     data = rows(7, n=900)
     kept = np.random.default_rng(1).normal(size=900)
@@ -362,15 +362,19 @@ def test_the_shell_takes_words_and_learners_of_ones_own(tmp_path, monkeypatch):
     write_table(rows(n=100), tmp_path / "log.parquet")
     columns = ("--state", "", "--action", "a", "--instrument", "z0", "--next-state", "y")
     options = ("fit", "log.parquet", *columns, "--controls", "c*", "--out")
-    found = {}
+    weights = {}
     for name in ("lasso", "own_learners:ready", "own_learners:made", "own_learners:Ridge"):
         out = f"{name.replace(':', '-')}.json"
         result = run(*options, f"model-{name[-4:]}", "--learner", name, "--json", out)
         assert result.code == 0, result.err
         facts = json.loads((tmp_path / out).read_text())
         assert facts["controls"]["learner"] == name
-        found[name] = facts["W"]
-    assert found["own_learners:ready"] == found["own_learners:made"] == found["own_learners:Ridge"]
+        weights[name] = facts["W"]
+    assert (
+        weights["own_learners:ready"]
+        == weights["own_learners:made"]
+        == weights["own_learners:Ridge"]
+    )
     assert_refused(run(*options, "other", "--learner", "own_learners:none"), "cannot be imported")
     assert_refused(
         run(

@@ -32,14 +32,14 @@ def log(world):
 def test_differences_remove_what_lasts_and_levels_do_not(world, log):
     with pytest.warns(IvviWarning, match="something lasts that the states do not hold"):
         levels = ivvi.estimate(log)
-    found = ivvi.estimate(log, difference=True)
-    assert np.abs((found.W - world.W_star) / found.se).max() < 4
+    fit = ivvi.estimate(log, difference=True)
+    assert np.abs((fit.W - world.W_star) / fit.se).max() < 4
     assert np.abs((levels.W - world.W_star) / levels.se)[:, 1:3].max() > 8
     # least squares in differences is confounded by the e of both steps
-    assert np.abs((found.baseline.W - world.W_star) / found.baseline.se)[:, 1:].max() > 8
+    assert np.abs((fit.baseline.W - world.W_star) / fit.baseline.se)[:, 1:].max() > 8
     # a covariance of n Gaussian rows, each error in two differences, has standard error sqrt(3/n)
     noise = world.confounder.covariance
-    assert np.abs(found.model.noise_cov - noise).max() < 5 * np.sqrt(3 / found.counts.transitions)
+    assert np.abs(fit.model.noise_cov - noise).max() < 5 * np.sqrt(3 / fit.counts.transitions)
 
 
 def test_the_constant_is_that_of_the_average_episode():
@@ -150,7 +150,7 @@ def differences(rows, names):
 
 @pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
 @pytest.mark.parametrize("exogenous", [("w", "d*"), "d1:d4", ()])
-def test_dummies_for_the_years_and_exogenous_states(exogenous):
+def test_dummies_for_the_years_and_exogenous_states_are_their_own_instruments(exogenous):
     """Two-stage least squares of the changes, by hand; and the truth, within four errors."""
     rows = panel(0)
     log = ivvi.read_logs(rows, state=STATES, **PANEL)
@@ -203,7 +203,7 @@ def test_an_exogenous_state_is_known_better():
     assert bent.estimate.design.phi_names == build_design(log, "poly2").phi_names
 
 
-def test_exogenous_states_that_are_none(tmp_path):
+def test_exogenous_states_that_are_none_are_refused(tmp_path):
     rows = panel(1)
     log = ivvi.read_logs(rows, state=("x", "w"), **PANEL)
     with pytest.raises(InputError, match="only matter with differences"):

@@ -70,21 +70,21 @@ def test_the_reduced_form_is_the_regression_on_the_instruments(log):
         fit = ivvi.estimate(log, se=ivvi.StandardErrors(kind, debiased=False))
         options = {"clusters": batch.episode} if kind == "clustered" else {}
         peer = linearmodels.IV2SLS(batch.y[:, 1], psi, None, None).fit(cov_type=kind, **options)
-        found = fit.inference.reduced_form
-        assert found.names == ("1", "x0", "x1", "z0", "z1")
-        assert found.excluded == ("z0", "z1")
-        np.testing.assert_allclose(found.W[1], peer.params, rtol=1e-10)
-        np.testing.assert_allclose(found.se[1], peer.std_errors, rtol=1e-10)
+        reduced_form = fit.inference.reduced_form
+        assert reduced_form.names == ("1", "x0", "x1", "z0", "z1")
+        assert reduced_form.excluded == ("z0", "z1")
+        np.testing.assert_allclose(reduced_form.W[1], peer.params, rtol=1e-10)
+        np.testing.assert_allclose(reduced_form.se[1], peer.std_errors, rtol=1e-10)
         assert "reduced form" in fit.summary()
-        assert fit.to_json()["reduced_form"]["se"][1] == found.se[1].tolist()
+        assert fit.to_json()["reduced_form"]["se"][1] == reduced_form.se[1].tolist()
 
 
 @pytest.mark.filterwarnings("ignore:collinear")
 def test_the_reduced_form_of_collinear_instruments_has_no_standard_error(log):
     rows = {name: log.to_arrow().column(name).to_numpy() for name in log.roles.columns}
     rows["z2"] = rows["z0"] + rows["z1"]
-    found = ivvi.estimate(ivvi.read_logs(rows), se="robust").inference.reduced_form
-    told = dict(zip(found.names, found.se[0], strict=True))
+    reduced_form = ivvi.estimate(ivvi.read_logs(rows), se="robust").inference.reduced_form
+    told = dict(zip(reduced_form.names, reduced_form.se[0], strict=True))
     assert np.isnan([told["z0"], told["z1"], told["z2"]]).all()
     assert np.isfinite([told["1"], told["x0"], told["x1"]]).all()
 
@@ -99,9 +99,14 @@ def test_a_saved_fit_gives_the_same_table(fits, tmp_path):
 def test_stars_are_given_only_when_asked_for(fits):
     assert "*" not in ivvi.table(fits).to_csv()
     starred = ivvi.table(fits, stars=True)
+    rows = rows_of(starred)
+    heads = list(zip(rows[0], rows[1], strict=True))
+    places = {tuple(row[:2]): row for row in rows}
     for row in starred.records():
         stars = sum(row["p_value"] < level for level in (0.01, 0.05, 0.1))
-        assert starred._starred(row["p_value"]) == "*" * stars
+        feature = "Constant" if row["feature"] == "1" else row["feature"]
+        cell = places[row["output"], feature][heads.index((row["fit"], row["estimator"]))]
+        assert cell == cell.rstrip("*") + "*" * stars
     assert "*** p < 0.01" in starred.to_markdown()
 
 
@@ -173,7 +178,7 @@ def test_html_shows_in_a_notebook_and_escapes_names(fits):
     assert len({len(re.findall(r"<t[dh]>", row)) for row in rows if "colspan" not in row}) == 1
 
 
-def test_chosen_outputs_features_and_statistics(fits):
+def test_only_chosen_outputs_features_and_statistics_are_shown(fits):
     table = ivvi.table(fits, outputs="next_x1", features=["a*"], statistics="n,verdict")
     assert [row[1] for row in rows_of(table)[2:]] == ["a0", "", "a1", "", "n", "instruments"]
     assert set(table.to_frame().output) == {"next_x1"}

@@ -84,8 +84,8 @@ def test_a_boolean_is_one_column_and_its_words_are_understood():
     assert log.roles.state == ("temperature", "smoker")
     for word, number in (("yes", 1), ("true", 1), ("0", 0), (False, 0)):
         rows = {"temperature": [38], "smoker": [word]}
-        found = encode_rows(rows, log.roles.state, log.roles.categories, "here")
-        assert found.tolist() == [[38, number]]
+        encoded = encode_rows(rows, log.roles.state, log.roles.categories, "here")
+        assert encoded.tolist() == [[38, number]]
 
 
 def test_rows_are_encoded_and_decoded_by_level_names():

@@ -97,12 +97,12 @@ def test_a_formula_fits_as_the_columns_that_it_names(formula, columns, absorb):
     if "severity ~ age" in formula:  # absorbed ages would leave nothing
         rows = VISITS | {"age": np.random.default_rng(1).normal(size=len(VISITS["age"]))}
     by_name = ivvi.read_logs(rows, action="dose", **columns, **KEYS)
-    found = ivvi.fit(opened(formula, rows))
+    fit = ivvi.fit(opened(formula, rows))
     expected = ivvi.fit(by_name, absorb=absorb)
-    assert found.estimate.design.phi_names == expected.estimate.design.phi_names
-    np.testing.assert_allclose(found.W, expected.W, rtol=1e-10, atol=1e-13)
-    np.testing.assert_allclose(found.se, expected.se, rtol=1e-10)
-    assert_alike(found.diagnostics.to_json(), expected.diagnostics.to_json())
+    assert fit.estimate.design.phi_names == expected.estimate.design.phi_names
+    np.testing.assert_allclose(fit.W, expected.W, rtol=1e-10, atol=1e-13)
+    np.testing.assert_allclose(fit.se, expected.se, rtol=1e-10)
+    assert_alike(fit.diagnostics.to_json(), expected.diagnostics.to_json())
     again = ivvi.fit(by_name, formula=formula)  # the columns of an opened log give way
     np.testing.assert_allclose(again.W, expected.W, rtol=1e-10, atol=1e-13)
 
@@ -111,8 +111,8 @@ def test_chosen_interactions_are_the_products_in_columns_of_their_own():
     formula = (
         "next_severity ~ severity + severity:age + I(age**2) | dose + dose:age ~ distance*age - age"
     )
-    found = ivvi.fit(opened(formula))
-    assert found.estimate.design.phi_names == (
+    fit = ivvi.fit(opened(formula))
+    assert fit.estimate.design.phi_names == (
         *("1", "severity", "severity*age", "age^2", "dose", "age*dose"),
     )
     age, severity = VISITS["age"], VISITS["severity"]
@@ -128,8 +128,8 @@ def test_chosen_interactions_are_the_products_in_columns_of_their_own():
         **{"instrument": "distance,za", **KEYS},
     )
     expected = ivvi.fit(by_name)
-    np.testing.assert_allclose(found.W, expected.W, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(found.se, expected.se, rtol=1e-9)
+    np.testing.assert_allclose(fit.W, expected.W, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(fit.se, expected.se, rtol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -156,12 +156,12 @@ def test_a_formula_without_a_constant_is_linearmodels_without_one():
 
     rows = pd.DataFrame(VISITS)
     formula = "severity ~ 0 + age | dose ~ distance + visit"
-    found = ivvi.fit(ivvi.read_logs(rows, formula=formula), se="robust")
+    fit = ivvi.fit(ivvi.read_logs(rows, formula=formula), se="robust")
     peer = IV2SLS(rows.severity, rows[["age"]], rows[["dose"]], rows[["distance", "visit"]]).fit(
         cov_type="robust"
     )
-    np.testing.assert_allclose(found.W[0], peer.params, rtol=1e-10)
-    np.testing.assert_allclose(found.se[0], peer.std_errors, rtol=1e-10)
+    np.testing.assert_allclose(fit.W[0], peer.params, rtol=1e-10)
+    np.testing.assert_allclose(fit.se[0], peer.std_errors, rtol=1e-10)
 
 
 PLANNED = "next_severity ~ severity + C(ward) + severity:age | dose ~ distance + doctor"
@@ -281,6 +281,6 @@ def test_columns_and_features_beside_a_formula_are_refused():
 
 def test_a_reward_and_several_states_are_outputs_of_one_formula():
     formula = "next_severity + dose ~ severity | distance ~ doctor"
-    found = ivvi.fit(opened(formula))
-    assert found.roles.outputs == ("next_severity", "dose")
-    assert found.roles.reward == "dose"
+    fit = ivvi.fit(opened(formula))
+    assert fit.roles.outputs == ("next_severity", "dose")
+    assert fit.roles.reward == "dose"

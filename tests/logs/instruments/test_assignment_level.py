@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import ivvi
-from ivvi.logs.instruments.assignment_level import _is_rounded as is_rounded
+from ivvi.logs.instruments.assignment_level import few_values
 
 COLUMNS: dict[str, Any] = {"state": "x", "action": "a", "instrument": "z", "reward": "y"}
 
@@ -133,9 +133,11 @@ def test_rows_of_a_patient_that_was_not_named_are_clustered_and_the_episode_is_s
 
 def test_values_that_differ_by_rounding_alone_are_compared_without_warnings() -> None:
     """Tiny numbers have the same exponential."""
-    z = np.concatenate([1e-17 * np.arange(40), np.linspace(-2, 2, 41) ** 3])
+    z = np.repeat(np.concatenate([1e-17 * np.arange(40), np.linspace(-2, 2, 41) ** 3]), 5)
+    table = dict(zip("xay", np.random.default_rng(0).normal(size=(3, len(z))), strict=True))
+    log = ivvi.read_logs(table | {"z": z}, **COLUMNS)
     with np.errstate(all="raise"):
-        assert not is_rounded(z)
+        assert few_values(log.head(), log.roles).startswith("z takes only 80 values in 405 rows")
 
 
 def charges(rng: np.random.Generator, judges: int = 60, people: int = 600, each: int = 4) -> Any:

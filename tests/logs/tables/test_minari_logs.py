@@ -135,7 +135,7 @@ def test_a_data_set_that_is_not_there_is_refused():
 
 
 @pytest.mark.parametrize("name", ["no version", "test/log-v0"])
-def test_a_name_that_cannot_be_written_is_refused(name):
+def test_a_minari_name_that_cannot_be_written_is_refused(name):
     create("infos")
     with pytest.raises(FileError, match=f"cannot write the Minari data set '{name}'"):
         read_logs(COLUMNS, **ROLES).to_minari(name)

@@ -46,8 +46,8 @@ def test_rows_in_no_order_are_sorted(tmp_path):
     columns = make_rows(12, 10)
     mixed = take(columns, np.random.default_rng(0).permutation(120))
     path = write_table(mixed, tmp_path / "log.parquet")
-    found = ivvi.estimate(f"file://{path}")
-    np.testing.assert_allclose(found.W, ivvi.estimate(columns).W, atol=1e-12)
+    fit = ivvi.estimate(f"file://{path}")
+    np.testing.assert_allclose(fit.W, ivvi.estimate(columns).W, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_rows_in_no_order_are_sorted(tmp_path):
         ("nosuch://bucket/log.parquet", "cannot be opened"),
     ],
 )
-def test_urls_that_name_nothing(url, words, bucket):
+def test_urls_that_name_nothing_are_refused(url, words, bucket):
     with pytest.raises(FileError, match=words):
         ivvi.read_logs(url)
     assert_refused(run("diagnose", url), words)

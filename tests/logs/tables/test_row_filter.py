@@ -153,8 +153,8 @@ def test_a_filtered_log_in_no_order_is_sorted_on_disk(ending, tmp_path, rows_of,
     shuffled = take(COLUMNS, np.random.default_rng(0).permutation(60))
     path = write_table(shuffled, tmp_path / f"log.{ending}")
     expected = read_logs(COLUMNS, **ROLES, where="ward != 'C' or age > 20")
-    found = read_logs(path, **ROLES, where="ward != 'C' or age > 20")
-    assert rows_of(found, numbered=True) == rows_of(expected, numbered=True)
+    log = read_logs(path, **ROLES, where="ward != 'C' or age > 20")
+    assert rows_of(log, numbered=True) == rows_of(expected, numbered=True)
 
 
 @pytest.mark.parametrize("text", ["age < 20", "not age >= 20", "age != 3", "not age == 3"])

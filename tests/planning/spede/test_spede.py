@@ -56,7 +56,7 @@ def draw(model, count=40, **settings):
     return Spectral.draw(model.states, model.noise_cov, count, 1.0, rng, **settings)
 
 
-def test_cosine_and_its_derivatives():
+def test_cosine_and_its_derivatives_equal_those_of_numpy():
     u = np.concatenate([np.linspace(-1000, 1000, 4001), np.linspace(-4, 4, 101)])
     with jax.enable_x64(True):
         assert np.abs(cosine(jnp.asarray(u)) - np.cos(u)).max() < 4e-13  # 1000 has eps 1e-13
@@ -127,7 +127,7 @@ def test_hessian_of_q_is_that_of_automatic_differentiation():
     w = np.random.default_rng(3).normal(size=features.width)
     x, a = np.array([[0.3], [-0.8]]), np.array([[0.2], [0.9]])
     with jax.enable_x64(True):
-        hessian = jax.jit(lambda a: greedy._hessian(x, a, jnp.zeros(0), 0, features, w))
+        hessian = jax.jit(lambda a: greedy.hessian(x, a, jnp.zeros(0), 0, features, w))
         found = hessian(jnp.asarray(a))
         one = lambda x, a: greedy.q(x[None], a[None], 0, features, w)[0]  # noqa: E731
         wanted = jax.jit(jax.vmap(jax.hessian(one, argnums=1)))(jnp.asarray(x), jnp.asarray(a))
@@ -274,7 +274,7 @@ def test_a_model_that_bends_is_asked_where_nearly_all_of_the_log_lies():
 
 
 @pytest.mark.thorough
-def test_same_seed_same_plan_and_another_seed_another(line):
+def test_the_seed_decides_the_weights_of_a_plan(line):
     steps = ivvi.Actions.finite([-1.0, 0.0, 1.0])
     plans = [
         ivvi.plan(
@@ -312,7 +312,7 @@ def test_plans_of_one_shape_share_a_program_and_keep_their_numbers(line):
     assert [policy(x)[:, 0].tolist() for policy in policies] == [[1, 0, -1], [-1, 0, 1]]
 
 
-def test_reward_of_the_next_state_and_the_step(line):
+def test_a_reward_of_the_next_state_and_the_step_is_planned_for(line):
     steps = ivvi.Actions.finite([-1.0, 0.0, 1.0])
     policy = ivvi.plan(
         line, late_reward, steps, horizon=4, method=ivvi.SPEDE(**QUICK), compare=False
@@ -378,17 +378,19 @@ def regret(simulator, simulated, name, dim, seeds=(0,)):
     plans = [
         ivvi.plan(fit.model, **settings, method="spede", seed=seed, compare=False) for seed in seeds
     ]
-    found = [env.rollout(policy, seed=1000).returns.mean() for policy in plans]
-    return best.returns.mean() - np.array(found)
+    earned = [env.rollout(policy, seed=1000).returns.mean() for policy in plans]
+    return best.returns.mean() - np.array(earned)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("dim", "most"), [(5, 0.3), (10, 1.5), (20, 6.0)])
-def test_regret_in_the_linear_experiment(simulator, simulated, dim, most):
+def test_regret_is_small_in_the_linear_experiment(simulator, simulated, dim, most):
     assert regret(simulator, simulated, "linear", dim).max() < most
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("dim", "most"), [(1, 0.6), (3, 2.5)])
-def test_regret_in_the_nonlinear_experiment_whatever_the_seed(simulator, simulated, dim, most):
+def test_regret_is_small_in_the_nonlinear_experiment_whatever_the_seed(
+    simulator, simulated, dim, most
+):
     assert regret(simulator, simulated, "nonlinear", dim, seeds=range(10)).max() < most

@@ -129,10 +129,10 @@ def test_the_default_tries_coarse_grids_and_saves_what_it_keeps(patients, tmp_pa
     names = [entry.name for entry in policy.comparison.entries]
     assert {COARSE, FINER} <= set(names)
     assert policy.rule.values.kind == "grid"
-    found = policy.rule
-    again = type(found).from_parts(found.problem, *found.parts())
+    rule = policy.rule
+    again = type(rule).from_parts(rule.problem, *rule.parts())
     x = patients(3).states[:20]
-    np.testing.assert_array_equal(again.value(x), found.value(x))
+    np.testing.assert_array_equal(again.value(x), rule.value(x))
 
 
 @pytest.mark.parametrize(

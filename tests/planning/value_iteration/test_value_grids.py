@@ -131,7 +131,7 @@ def test_the_steady_part_of_a_horizon_is_filled_in(simulator_model):
             np.testing.assert_allclose(short(x, h), full(x, h), atol=1e-6)
 
 
-def test_the_optimal_return_of_the_simulator(simulator_model):
+def test_the_simulator_has_its_known_optimal_return(simulator_model):
     method = ValueIteration()
     policy = plan(simulator_model, SIMULATED, (-1, 1), horizon=500, method=method, compare=False)
     assert policy.rule.value([[0.0]])[0] == pytest.approx(-27.98, abs=0.02)
@@ -203,5 +203,5 @@ def test_a_reward_of_the_next_state_is_averaged(plane_model):
     problem = Problem.of(plane_model, lambda x, a, x_next: -(x_next[:, 0] ** 2), (-1, 1), horizon=5)
     x, a = plane_model.states[:50], np.linspace(-1, 1, 50)[:, None]
     m = plane_model.mean(x, a)
-    found = mean_reward(problem, reward_noise(problem), x, a, m, 0)
-    np.testing.assert_allclose(found, -(m[:, 0] ** 2) - 0.3, atol=1e-9)
+    averaged = mean_reward(problem, reward_noise(problem), x, a, m, 0)
+    np.testing.assert_allclose(averaged, -(m[:, 0] ** 2) - 0.3, atol=1e-9)

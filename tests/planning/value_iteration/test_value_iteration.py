@@ -6,7 +6,7 @@ import pytest
 import ivvi
 from ivvi import InputError, ValueIteration, load_policy, plan
 from ivvi.errors import PlanningWarning
-from value_problems import SIMULATED, next_reward, walk_mean
+from value_problems import SIMULATED, next_reward, nonlinear_mean, walk_mean
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_progress_is_told_of_every_step(simulator_model):
         ({"tolerance": 0.0}, "tolerance is 0"),
     ],
 )
-def test_settings_out_of_range_are_refused(settings, sentence):
+def test_settings_of_value_iteration_out_of_range_are_refused(settings, sentence):
     with pytest.raises(InputError, match=sentence.replace("?", r"\?")):
         ValueIteration(**settings)
 
@@ -74,7 +74,7 @@ def refused(model, sentence, *, reward=SIMULATED, actions=(-1, 1), discount=1.0,
     assert "\n" not in str(caught.value)
 
 
-def test_problems_that_a_value_function_cannot_hold(model_of, simulator_model):
+def test_problems_that_a_value_function_cannot_hold_are_refused(model_of, simulator_model):
     rng = np.random.default_rng(0)
     W = np.column_stack([np.zeros(3), 0.5 * np.eye(3), np.eye(3)])
     cube = model_of(ivvi.linear(), W, np.eye(3), rng.normal(size=(10, 3)), 3)
@@ -111,3 +111,14 @@ def test_values_that_explode_are_refused(model_of):
             horizon=50,
             method=ValueIteration(value="quadratic", points=20),
         )
+
+
+@pytest.mark.slow
+def test_fitted_values_of_three_copies_are_three_times_those_of_one(model_of):
+    """Three copies of the simulator: three times the optimal return, within 0.5%."""
+    rng = np.random.default_rng(0)
+    phi = ivvi.custom(nonlinear_mean, ["m0", "m1", "m2"])
+    model = model_of(phi, np.eye(3), np.eye(3), rng.normal(0.5, 1.3, size=(500, 3)), 3)
+    policy = plan(model, SIMULATED, (-1, 1), horizon=500, method="value-iteration", compare=False)
+    assert policy.rule.values.kind == "fitted"
+    assert policy.rule.value(np.zeros((1, 3)))[0] == pytest.approx(3 * -27.9754, rel=0.005)

@@ -90,7 +90,7 @@ def test_a_table_is_the_best_of_all_policies(chain):
     np.testing.assert_allclose(policy.rule.value(np.eye(S)), best, atol=1e-12)
 
 
-def test_a_table_at_every_step(chain):
+def test_a_table_is_exact_at_every_step(chain):
     P, R, model = chain
     H, discount = 7, 0.95
     policy = plan(
@@ -126,7 +126,7 @@ def test_a_stationary_table_is_the_best_stationary_policy(chain):
     np.testing.assert_array_equal(policy(np.eye(4), 0), policy(np.eye(4), 50))
 
 
-def test_a_table_without_noise_and_with_an_end(model_of, tmp_path):
+def test_a_table_without_noise_and_with_an_end_is_exact(model_of, tmp_path):
     model = model_of(ivvi.custom(walk_mean, ["mean"]), [[1.0]], [[0.0]], np.arange(6.0)[:, None])
     policy = plan(
         model,
@@ -141,11 +141,11 @@ def test_a_table_without_noise_and_with_an_end(model_of, tmp_path):
     for _ in range(4):
         new = np.empty(6)
         for s in range(6):
-            found = []
+            earned = []
             for a in (-1, 1, 2):
                 t = min(max(s + a, 0), 5)
-                found.append(10.0 * (t == 5) - 1 - 0.2 * (a == 2) + (t != 5) * V[t])
-            new[s] = max(found)
+                earned.append(10.0 * (t == 5) - 1 - 0.2 * (a == 2) + (t != 5) * V[t])
+            new[s] = max(earned)
         V = new
     np.testing.assert_allclose(policy.rule.value(np.arange(6.0)[:, None]), V, atol=1e-12)
     again = load_policy(policy.save(tmp_path / "policy"), trust=("value_problems", __name__))

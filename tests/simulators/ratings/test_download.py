@@ -119,14 +119,14 @@ def test_changing_data_set_is_checked_against_the_published_md5(site, folder, te
         ivvi.simulators.ratings.download("ml-latest-small", folder)
 
 
-def test_published_md5_that_is_none(site, folder):
+def test_a_published_md5_that_is_none_is_refused(site, folder):
     (site / "ml-latest-small.zip.md5").write_text("<html>moved</html>")
     with pytest.raises(FileError, match=r"zip\.md5 holds no MD5 checksum; download ml-latest"):
         ivvi.simulators.ratings.download("ml-latest-small", folder)
 
 
 @pytest.mark.parametrize("name", ["ml-1m", "ml-latest-small"])
-def test_not_on_the_site(site, folder, name):
+def test_what_is_not_on_the_site_is_to_be_downloaded_by_hand(site, folder, name):
     with pytest.raises(FileError, match=rf"HTTP Error 404: .*\); download {name}\.zip by hand"):
         ivvi.simulators.ratings.download(name, folder)
     assert not folder.exists() or list(folder.iterdir()) == []
@@ -163,7 +163,7 @@ def test_connection_that_breaks_leaves_nothing(monkeypatch, folder):
     assert list(folder.iterdir()) == []
 
 
-def test_folder_that_is_a_file(site, tmp_path):
+def test_a_folder_that_is_a_file_is_refused(site, tmp_path):
     (tmp_path / "taken").write_text("")
     with pytest.raises(FileError, match=r"taken cannot take ml-1m\.zip"):
         ivvi.simulators.ratings.download("ml-1m", tmp_path / "taken")

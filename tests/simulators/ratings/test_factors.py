@@ -30,7 +30,7 @@ def small_matrix():
 
 
 @pytest.mark.parametrize("rank", [1, 5, 17, 18])
-def test_agrees_with_the_dense_decomposition(R, rank):
+def test_factors_agree_with_the_dense_decomposition(R, rank):
     factors = factorize(from_matrix(R), rank)
     U, s, Vt = np.linalg.svd(R, full_matrices=False)
     np.testing.assert_allclose(factors.singular_values, s[:rank], rtol=1e-10)
@@ -102,12 +102,12 @@ def test_first_duplicate_pair_is_named():
 
 
 @pytest.mark.parametrize("rank", [0, 19])
-def test_rank_beyond_the_matrix(R, rank):
+def test_a_rank_beyond_the_matrix_is_refused(R, rank):
     with pytest.raises(DataError, match=f"rank at most 18, so {rank} singular values above 0"):
         factorize(from_matrix(R), rank)
 
 
-def test_rank_beyond_that_of_the_values():
+def test_a_rank_beyond_that_of_the_values_is_refused():
     rng = np.random.default_rng(0)
     low = rng.normal(size=(40, 2)) @ rng.normal(size=(2, 30))
     with pytest.raises(DataError, match="rank at most 2, so 5 singular values above 0"):
@@ -142,9 +142,9 @@ def test_movielens_leaves_the_movies_against_the_constant_free(simulator):
         ivvi.estimate(log)
     assert re.search(r"\[z0 \+ z1 .* - 10\] is 0, or nearly 0, in every row", str(refused.value))
     with pytest.warns(ivvi.errors.IvviWarning, match="not identified"):
-        found = ivvi.estimate(log, allow_unidentified=True).estimate
-    (named,) = found.unidentified
+        estimate = ivvi.estimate(log, allow_unidentified=True).estimate
+    (named,) = estimate.unidentified
     assert re.fullmatch(r"a\d \+ .* - \d+(\.\d+)?", named)
-    (free,) = found.null
+    (free,) = estimate.null
     assert (free[0] * free[11:] < 0).all()  # each movie against the constant
     assert np.abs(free[1:11]).max() < 0.1 * np.abs(free[11:]).min()  # no state

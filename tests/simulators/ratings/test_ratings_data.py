@@ -71,7 +71,7 @@ class TestGroupLensFiles:
         check(ratings)
         assert ratings.label == f"MovieLens {CONTAINERS[name]} {name}"
 
-    def test_windows_line_ends_and_no_last_line_end(self, tmp_path, name):
+    def test_windows_line_ends_are_read_and_the_last_may_be_missing(self, tmp_path, name):
         path = tmp_path / name
         path.write_bytes(TEXTS[name].rstrip("\n").replace("\n", "\r\n").encode())
         ratings = read_ratings(path)
@@ -163,7 +163,7 @@ def test_ratings_come_from_any_table(tmp_path, names, suffix):
     assert ratings.label == f"mine.{suffix}"
 
 
-def test_csv_with_byte_order_mark(tmp_path):
+def test_a_csv_may_begin_with_a_byte_order_mark(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text(rows(",", "user,movie,rating,time\n"), encoding="utf-8-sig")
     check(read_ratings(path))
@@ -197,7 +197,7 @@ class TestFileErrors:
         with pytest.raises(FileError, match=r"holds none of ratings\.dat, ratings\.csv, u\.data"):
             read_ratings(tmp_path)
 
-    def test_zip_that_is_none(self, tmp_path):
+    def test_a_zip_that_is_none_is_refused(self, tmp_path):
         (tmp_path / "ml-1m.zip").write_text("<html>not found</html>")
         with pytest.raises(FileError, match=r"ml-1m\.zip is not a whole zip file"):
             read_ratings(tmp_path / "ml-1m.zip")
@@ -255,12 +255,12 @@ class TestColumnErrors:
         with pytest.raises(ColumnError, match=r"no column for the user.*only '1', '2', '3'"):
             read_ratings(path)
 
-    def test_two_columns_for_one(self):
+    def test_two_columns_for_one_are_refused(self):
         table = {"user": [1], "item": [1], "movieId": [1], "rating": [3]}
         with pytest.raises(ColumnError, match="2 columns for the movie, 'item' and 'movieId'"):
             ratings_from_table(table)
 
-    def test_type_that_holds_no_numbers(self):
+    def test_a_type_that_holds_no_numbers_is_refused(self):
         table = {"user": np.array(["2020-01-01"], "M8[D]"), "movie": [1], "rating": [3]}
         with pytest.raises(ColumnError, match=r"date32\[day\] in its user column"):
             ratings_from_table(table)
@@ -269,14 +269,14 @@ class TestColumnErrors:
 class TestTables:
     columns = {"user": USER, "movie": MOVIE, "rating": RATING}  # noqa: RUF012
 
-    def test_dict_of_lists_and_arrays(self):
+    def test_ratings_come_from_a_dict_of_lists_or_arrays(self):
         check(ratings_from_table(self.columns))
         check(ratings_from_table({name: np.array(v) for name, v in self.columns.items()}))
 
     def test_ratings_come_from_a_dict_of_series(self):
         check(ratings_from_table({name: pd.Series(v) for name, v in self.columns.items()}))
 
-    def test_pandas_with_small_types_and_categories(self):
+    def test_ratings_come_from_pandas_with_small_types_and_categories(self):
         frame = pd.DataFrame(self.columns).astype({"user": "int16", "rating": "int8"})
         frame["movie"] = frame["movie"].astype("category")
         check(ratings_from_table(frame))
@@ -287,7 +287,7 @@ class TestTables:
         texts = polars.DataFrame(self.columns).cast(polars.String)
         check(ratings_from_table(texts))
 
-    def test_arrow_table_and_reader(self):
+    def test_ratings_come_from_an_arrow_table_or_reader(self):
         table = pa.table(self.columns)
         check(ratings_from_table(table))
         check(ratings_from_table(table.to_reader()))
@@ -308,7 +308,7 @@ class TestTables:
             ratings_from_table({"user": [], "movie": [], "rating": []}, "mine")
 
     @pytest.mark.parametrize("bad", [np.inf, np.nan, -np.inf])
-    def test_rating_that_is_not_finite(self, bad):
+    def test_a_rating_that_is_not_finite_is_refused(self, bad):
         table = {**self.columns, "rating": np.array([5, 3, bad, 1])}
         with pytest.raises(DataError, match=rf"mine row 3 has the rating {bad}; expected a finite"):
             ratings_from_table(table, "mine")
@@ -322,7 +322,7 @@ class TestTables:
         with pytest.raises(DataError, match="not a table of equally long columns"):
             ratings_from_table({**self.columns, "rating": [1]})
 
-    def test_what_is_no_table_is_refused(self):
+    def test_what_is_no_table_of_ratings_is_refused(self):
         with pytest.raises(DataError, match="ratings table is a list; expected a data frame"):
             ratings_from_table([1, 2, 3])
 

@@ -23,14 +23,14 @@ def test_label_says_what_it_is(ratings, factors):
     assert (factors.label, factors.synthetic) == (ratings.label, True)
 
 
-def test_same_seed_same_ratings_and_other_seed_others(ratings):
+def test_the_seed_decides_the_ratings(ratings):
     again, other = synthetic_ratings(0), synthetic_ratings(1)
     for name in ("user", "movie", "rating"):
         assert np.array_equal(getattr(ratings, name), getattr(again, name))
     assert not np.array_equal(ratings.movie, other.movie)
 
 
-def test_shape_of_movielens_1m(ratings):
+def test_synthetic_ratings_have_the_shape_of_movielens_1m(ratings):
     assert np.array_equal(np.unique(ratings.user), np.arange(1, 6041))
     assert 1 <= ratings.movie.min() <= ratings.movie.max() <= 3952
     assert 3600 <= len(np.unique(ratings.movie)) <= 3706

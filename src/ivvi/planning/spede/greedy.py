@@ -88,7 +88,7 @@ class Greedy(Compact):
                 return self.q(x, actions.join(box, choice), h, features, w)
 
             start = self._screened(q, near)
-            bend = lambda box: self._hessian(x, box[:, 0], choice, h, features, w)  # noqa: E731
+            bend = lambda box: self.hessian(x, box[:, 0], choice, h, features, w)  # noqa: E731
             action, value = maximise(
                 lambda box: q(box[:, 0]),
                 start[:, None],
@@ -137,10 +137,10 @@ class Greedy(Compact):
         best = jnp.argmax(jax.lax.map(q, points), axis=0)
         return points[best, jnp.arange(len(near))]
 
-    def _hessian(
+    def hessian(
         self, x: Array, box: Array, choice: Array, h: Array, features: Spectral, w: Array
     ) -> Array:
-        """Second derivatives of Q in the continuous coordinates, (n, d_c, d_c).
+        """Return the second derivatives of Q in the continuous coordinates, (n, d_c, d_c).
 
         With m = W phi(x, a) and g(m) what the features expect: g'' along the Jacobian of m, and the
         second derivatives of r + discount g' . m with g' held.

@@ -48,15 +48,15 @@ def test_the_fit_of_merged_sums_is_that_of_all_rows(shards, method, tmp_path):
     options = ("--moments", merged, "--method", method, "--json", "-")
     result = run("fit", *options, "--out", tmp_path / "model")
     assert result.code == 0, result
-    found = json.loads(result.out)
+    printed = json.loads(result.out)
     rows = read_logs(joined_rows(range(3)), **ROLES)
     whole = estimate(rows, method=method, se="unadjusted")
-    np.testing.assert_allclose(found["W"], whole.W, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(found["se"], whole.se, rtol=1e-10)
-    assert "unadjusted" in found["se_note"]  # sums hold no rows to cluster
-    assert found["n"] == whole.moments.n
-    assert found["dropped"] == whole.dropped
-    np.testing.assert_array_equal(load_model(tmp_path / "model").W, found["W"])
+    np.testing.assert_allclose(printed["W"], whole.W, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(printed["se"], whole.se, rtol=1e-10)
+    assert "unadjusted" in printed["se_note"]  # sums hold no rows to cluster
+    assert printed["n"] == whole.moments.n
+    assert printed["dropped"] == whole.dropped
+    np.testing.assert_array_equal(load_model(tmp_path / "model").W, printed["W"])
     assert run("update", tmp_path / "model", tmp_path / "log0.parquet").code == 2  # seen
 
 
@@ -73,13 +73,13 @@ def test_sums_by_episode_give_the_clustered_errors_of_the_rows(method, se, tmp_p
     options = ("--moments", tmp_path / "both", "--method", method, "--se", se, "--json", "-")
     result = run("fit", *options, "--out", tmp_path / "model")
     assert result.code == 0, result
-    found = json.loads(result.out)
+    printed = json.loads(result.out)
     whole = estimate(read_logs(joined_rows(range(2)), **ROLES), psi="poly2", method=method)
-    np.testing.assert_allclose(found["W"], whole.W, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(found["se"], whole.se, rtol=1e-9)
+    np.testing.assert_allclose(printed["W"], whole.W, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(printed["se"], whole.se, rtol=1e-9)
     wanted = whole.to_json()
-    assert (found["se_kind"], found["clusters"]) == (wanted["se_kind"], wanted["clusters"])
-    hansen = (facts["diagnostics"]["hansen_j"]["next_x0"]["value"] for facts in (found, wanted))
+    assert (printed["se_kind"], printed["clusters"]) == (wanted["se_kind"], wanted["clusters"])
+    hansen = (facts["diagnostics"]["hansen_j"]["next_x0"]["value"] for facts in (printed, wanted))
     assert next(hansen) == pytest.approx(next(hansen), rel=1e-9)
 
 

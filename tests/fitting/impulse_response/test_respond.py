@@ -70,10 +70,10 @@ ERRORS = [
 def test_the_first_response_has_the_standard_error_of_the_fit(asked):
     """At h = 0 it is the fit's own coefficient, whatever the errors are."""
     log = ivvi.read_logs(shared(), state="x0", action="a0", instrument="z0")
-    fit, found = ivvi.fit(log, **asked), ivvi.respond(log, "a0", horizon=3, **asked)
+    fit, response = ivvi.fit(log, **asked), ivvi.respond(log, "a0", horizon=3, **asked)
     at = fit.estimate.design.phi_names.index("a0")
-    assert found.estimate[0] == pytest.approx(fit.W[0, at], rel=1e-9)
-    assert found.se[0] == pytest.approx(fit.se[0, at], rel=1e-9)
+    assert response.estimate[0] == pytest.approx(fit.W[0, at], rel=1e-9)
+    assert response.se[0] == pytest.approx(fit.se[0, at], rel=1e-9)
     if not asked:
         assert fit.errors.clusters == ("episode", "step")
         assert fit.errors.inflation > 1.2
@@ -105,32 +105,32 @@ CASES = [
 @pytest.mark.parametrize(("later", "clip"), CASES)
 def test_responses_are_powers_of_the_dynamics(later, clip):
     """Held, whatever rule the actions follow; following, with the rule's slopes in the power."""
-    found = ivvi.respond(panel(1, 200, clip=clip), "a0", "x0", 6, later=later)
+    response = ivvi.respond(panel(1, 200, clip=clip), "a0", "x0", 6, later=later)
     known = truth(6, follow=later == "follow")
-    assert np.all(np.abs(found.estimate - known) < 3 * found.se)
-    assert np.all(np.abs(found.implied.estimate - known) < 3 * found.implied.se)
-    assert np.all((found.lower <= found.low) & (found.high <= found.upper))
-    assert found.agreement.p_value > 0.01
+    assert np.all(np.abs(response.estimate - known) < 3 * response.se)
+    assert np.all(np.abs(response.implied.estimate - known) < 3 * response.implied.se)
+    assert np.all((response.lower <= response.low) & (response.high <= response.upper))
+    assert response.agreement.p_value > 0.01
     assert all(
         low <= k <= high
-        for one, k in zip(found.robust, known, strict=True)
+        for one, k in zip(response.robust, known, strict=True)
         for low, high in one.intervals
     )
 
 
 def test_the_first_horizon_is_the_fit_itself():
     data = panel(2)
-    fit, found = ivvi.fit(data), ivvi.respond(data, "a0", "x1", 3)
-    assert np.isclose(found.estimate[0], fit.W[1, 3], rtol=1e-12)
-    assert np.isclose(found.se[0], fit.se[1, 3], rtol=1e-9)
-    assert np.isclose(found.implied.se[0], fit.se[1, 3], rtol=1e-9)
+    fit, response = ivvi.fit(data), ivvi.respond(data, "a0", "x1", 3)
+    assert np.isclose(response.estimate[0], fit.W[1, 3], rtol=1e-12)
+    assert np.isclose(response.se[0], fit.se[1, 3], rtol=1e-9)
+    assert np.isclose(response.implied.se[0], fit.se[1, 3], rtol=1e-9)
     low, high = (
         fit.to_frame().set_index(["output", "feature"]).loc[("next_x1", "a0")][["low", "high"]]
     )
     # degrees of freedom are rounded in tables of a fit
-    assert np.allclose([found.low[0], found.high[0]], [low, high], rtol=1e-4)
+    assert np.allclose([response.low[0], response.high[0]], [low, high], rtol=1e-4)
     robust = ivvi.interval(data, "x1", "a0")
-    assert np.allclose(found.robust[0].intervals, robust.intervals)
+    assert np.allclose(response.robust[0].intervals, robust.intervals)
 
 
 @pytest.mark.parametrize("later", ["held", "follow"])
@@ -148,17 +148,17 @@ def test_each_horizon_is_two_stage_least_squares_of_leads(later):
     table |= {f"a{j}": ahead("a0", j) for j in steps} | {f"z{j}": ahead("z0", j) for j in steps}
     table["y"] = ahead("x0", h + 1)
     fit = ivvi.fit(ivvi.read_logs(table, state="x0,x1", next_state="y"), se="clustered")
-    found = ivvi.respond(data, "a0", "x0", h + 1, later=later)
+    response = ivvi.respond(data, "a0", "x0", h + 1, later=later)
     at = fit.estimate.design.phi_names.index("a0")
-    assert np.isclose(found.estimate[h], fit.W[0, at], rtol=1e-10)
-    assert np.isclose(found.se[h], fit.se[0, at], rtol=1e-9)
-    assert found.rows[h] == fit.estimate.n
+    assert np.isclose(response.estimate[h], fit.W[0, at], rtol=1e-10)
+    assert np.isclose(response.se[h], fit.se[0, at], rtol=1e-9)
+    assert response.rows[h] == fit.estimate.n
 
 
 def test_the_standard_error_of_the_implied_response_is_that_of_the_delta_method():
     data = panel(4)
     fit = ivvi.fit(data, se=ivvi.StandardErrors(joint=True))
-    found = ivvi.respond(data, "a0", "x0", 4)
+    response = ivvi.respond(data, "a0", "x0", 4)
 
     def implied(W):
         return W[0, 1:3] @ W[:, 1:3] @ W[:, 1:3] @ W[:, 3]
@@ -169,9 +169,9 @@ def test_the_standard_error_of_the_implied_response_is_that_of_the_delta_method(
         step[i] = 1e-6
         moved = step.reshape(W.shape)
         gradient[i] = (implied(W + moved) - implied(W - moved)) / 2e-6
-    assert np.isclose(found.implied.estimate[3], implied(W))
+    assert np.isclose(response.implied.estimate[3], implied(W))
     variance = gradient @ fit.estimate.W_cov.joint @ gradient
-    assert np.isclose(found.implied.se[3] ** 2, variance, rtol=1e-5)
+    assert np.isclose(response.implied.se[3] ** 2, variance, rtol=1e-5)
 
 
 def test_a_missing_lag_is_found_and_lags_repair_it():
@@ -200,9 +200,9 @@ def test_an_instrument_with_memory_is_told_where_later_actions_follow():
 def test_rows_that_are_not_consecutive_are_not_ahead_of_each_other():
     data = panel(7, 80, 12)
     log = ivvi.read_logs(data, where="step != 5")
-    found = ivvi.respond(log, "a0", horizon=4)
+    response = ivvi.respond(log, "a0", horizon=4)
     # transitions of steps 0..4, and of 6..11 less one; each horizon loses one of both
-    assert found.rows == (80 * 10, 80 * 8, 80 * 6, 80 * 4)
+    assert response.rows == (80 * 10, 80 * 8, 80 * 6, 80 * 4)
 
 
 def test_small_batches_and_shuffled_rows_change_nothing(monkeypatch):
@@ -217,18 +217,18 @@ def test_small_batches_and_shuffled_rows_change_nothing(monkeypatch):
 
 
 def test_one_long_series_has_errors_that_reach_over_the_horizons():
-    found = ivvi.respond(panel(9, 1, 1500), "a0", horizon=5)
-    assert "HAC along episodes" in found.errors
-    assert int(found.errors.split(", ")[1].split()[0]) >= 5
-    assert np.all(np.abs(found.estimate - truth(5, follow=False)) < 3.5 * found.se)
-    assert found.agreement.df == (4,)
+    response = ivvi.respond(panel(9, 1, 1500), "a0", horizon=5)
+    assert "HAC along episodes" in response.errors
+    assert int(response.errors.split(", ")[1].split()[0]) >= 5
+    assert np.all(np.abs(response.estimate - truth(5, follow=False)) < 3.5 * response.se)
+    assert response.agreement.df == (4,)
 
 
 def test_two_way_clusters_are_those_of_the_fit():
     data = panel(10, 30, 10)
     both = ivvi.StandardErrors("clustered", "episode,step")
-    found, fit = ivvi.respond(data, "a0", "x0", 3, se=both), ivvi.fit(data, se=both)
-    assert np.isclose(found.se[0], fit.se[0, 3], rtol=1e-9)
+    response, fit = ivvi.respond(data, "a0", "x0", 3, se=both), ivvi.fit(data, se=both)
+    assert np.isclose(response.se[0], fit.se[0, 3], rtol=1e-9)
 
 
 def test_weights_of_rows_count():
@@ -236,29 +236,29 @@ def test_weights_of_rows_count():
     data = panel(15, 50, 12)
     weight = np.random.default_rng(0).integers(0, 3, 600).astype(float)
     log = ivvi.read_logs(data | {"w": weight}, weight="w")
-    found, fit = ivvi.respond(log, "a0", "x0", 3), ivvi.fit(log)
-    assert np.isclose(found.estimate[0], fit.W[0, 3])
-    assert np.isclose(found.se[0], fit.se[0, 3], rtol=1e-9)
-    assert np.isclose(found.implied.se[0], fit.se[0, 3], rtol=1e-9)
+    response, fit = ivvi.respond(log, "a0", "x0", 3), ivvi.fit(log)
+    assert np.isclose(response.estimate[0], fit.W[0, 3])
+    assert np.isclose(response.se[0], fit.se[0, 3], rtol=1e-9)
+    assert np.isclose(response.implied.se[0], fit.se[0, 3], rtol=1e-9)
 
 
 def test_weak_instruments_are_told_and_robust_sets_are_unbounded():
     data = panel(16, 60, 8)
     data["z0"] = np.random.default_rng(1).normal(size=480)
-    found = ivvi.respond(data, "a0", horizon=3)
-    assert any("weak at h = 0, 1, 2" in note for note in found.notes)
-    assert not np.isfinite(found.robust[2].ends).all()
-    json.dumps(found.to_json(), allow_nan=False)
+    response = ivvi.respond(data, "a0", horizon=3)
+    assert any("weak at h = 0, 1, 2" in note for note in response.notes)
+    assert not np.isfinite(response.robust[2].ends).all()
+    json.dumps(response.to_json(), allow_nan=False)
 
 
 def test_a_response_is_told_like_every_result(tmp_path):
-    found = ivvi.respond(panel(11), "a0", "x0", 4)
-    json.dumps(found.to_json(), allow_nan=False)
-    assert "certain to matter up to h" in found.brief.to_json()["response"]
-    assert list(found.to_frame()["horizon"]) == [0, 1, 2, 3]
-    assert "<table>" in found._repr_html_()
-    assert "\n" not in repr(found)
-    found.plot(tmp_path / "response.svg")
+    response = ivvi.respond(panel(11), "a0", "x0", 4)
+    json.dumps(response.to_json(), allow_nan=False)
+    assert "certain to matter up to h" in response.brief.to_json()["response"]
+    assert list(response.to_frame()["horizon"]) == [0, 1, 2, 3]
+    assert "<table>" in response._repr_html_()
+    assert "\n" not in repr(response)
+    response.plot(tmp_path / "response.svg")
     assert (tmp_path / "response.svg").exists()
 
 
@@ -299,11 +299,11 @@ def test_an_instrument_that_never_changes_is_refused_unless_later_actions_follow
 def test_columns_that_are_not_the_next_states_have_projections_and_no_powers():
     data = panel(14)
     data["y"] = data["x0"] + data["a0"]
-    found = ivvi.respond(ivvi.read_logs(data, next_state="y"), "a0", horizon=3)
-    assert found.implied is None
-    assert found.agreement is None
-    assert "powers" in found.reason
-    assert np.isfinite(found.estimate).all()
+    response = ivvi.respond(ivvi.read_logs(data, next_state="y"), "a0", horizon=3)
+    assert response.implied is None
+    assert response.agreement is None
+    assert "powers" in response.reason
+    assert np.isfinite(response.estimate).all()
 
 
 @pytest.mark.slow
@@ -312,10 +312,10 @@ def test_the_agreement_test_keeps_its_size(later, clip):
     """500 small logs: 3 to 7% rejected at 5%; responses equal to powers of W but for chance."""
     known, rejected, far, gaps = truth(5, follow=later == "follow"), 0, 0, []
     for seed in range(500):
-        found = ivvi.respond(panel(100 + seed, 60, 20, clip=clip), "a0", "x0", 5, later=later)
-        rejected += found.agreement.p_value < 0.05
-        far += np.sum(np.abs(found.estimate - known) > 3 * found.se)
-        gaps.append(found.estimate - found.implied.estimate)
+        response = ivvi.respond(panel(100 + seed, 60, 20, clip=clip), "a0", "x0", 5, later=later)
+        rejected += response.agreement.p_value < 0.05
+        far += np.sum(np.abs(response.estimate - known) > 3 * response.se)
+        gaps.append(response.estimate - response.implied.estimate)
     assert 15 <= rejected <= 35
     assert far <= 2500 * 0.0027 * 3
     mean, spread = np.mean(gaps, axis=0)[1:], np.std(gaps, axis=0)[1:]
