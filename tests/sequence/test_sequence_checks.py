@@ -193,7 +193,7 @@ def test_batch_borders_do_not_matter(monkeypatch):
     assert parts.n_pairs == whole.n_pairs
     assert parts.still == whole.still
     monkeypatch.undo()
-    for name in ("whole", "late", "first", "pairs"):
+    for name in ("all_rows", "late", "first", "pairs"):
         one, other = getattr(whole, name).sum(axis=0), getattr(parts, name).sum(axis=0)
         assert one.shape == other.shape
     # the centre is that of the first batches, so compare what does not depend on it
