@@ -314,4 +314,4 @@ def test_where_no_interval_can_be_trusted_the_sets_of_one_effect_come_before_a_p
     fit = ivvi.fit(ivvi.read_logs(table, **columns))
     verdict = fit.diagnostics.verdict
     assert (verdict.word, verdict.recommended) == ("doubtful", "none")
-    assert words(fit)["Next"].startswith("Before any plan, ask `ivvi interval`")
+    assert words(fit)["Next"].startswith("Before planning, run `ivvi interval`")

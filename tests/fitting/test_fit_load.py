@@ -133,7 +133,7 @@ def test_a_fit_of_transformed_rows_answers_the_same_questions_once_it_is_loaded(
         _ = loaded.shard
 
 
-@pytest.mark.filterwarnings("ignore:.*from the start again")
+@pytest.mark.filterwarnings("ignore:.*from the beginning again")
 def test_updating_a_fit_is_updating_its_folder(log: ivvi.Log, tmp_path) -> None:
     fit = ivvi.estimate(log, method="fuller:4", episodes=True)
     fit.save(tmp_path / "model", episodes=True)

@@ -56,7 +56,7 @@ def test_named_patients_stay_one_cluster_each_though_steps_begin_anew():
 
 def test_mere_numbers_and_steps_that_begin_anew_count_as_others_with_a_warning():
     with pytest.warns(
-        ivvi.errors.IvviWarning, match="numbers its id and steps from the start again"
+        ivvi.errors.IvviWarning, match="starts numbering id and steps from the beginning again"
     ):
         fit = updated(visits(names=False), KEYS, restart=True)
     assert fit.estimate.W_cov.clusters == (("id", 120),)
@@ -86,4 +86,4 @@ def test_the_shell_warns_of_numbers_that_begin_anew(tmp_path):
     assert run("fit", logs[0], *options).code == 0
     result = run("update", tmp_path / "model", logs[1])
     assert result.code == 0
-    assert "numbers its id and steps from the start again" in " ".join(result.err.split())
+    assert "starts numbering id and steps from the beginning again" in " ".join(result.err.split())

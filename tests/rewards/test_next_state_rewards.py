@@ -64,8 +64,13 @@ def test_a_learned_reward_of_the_next_state_is_planned_and_valued_as_if_it_were_
         warnings.simplefilter("error", PlanningWarning)
         policy = ivvi.plan(fit, "learned", [[0.0], [1.0], [2.0], [3.0]], horizon=1)
         worth = ivvi.value(policy, fit, against=("zero",), draws=50)
-    assert "'pay' follows from the next state" in " ".join(policy.brief.text.split())
-    assert any("'pay' follows from the next state" in note for note in worth.notes)
+    assert "In the log the reward 'pay' is a function of the next state" in " ".join(
+        policy.brief.text.split()
+    )
+    assert any(
+        "In the log the reward 'pay' is a function of the next state" in note
+        for note in worth.notes
+    )
     states, doses = np.linspace(3, 9, 25)[:, None], np.arange(4.0)
     chance = norm.sf(5.5, 0.8 * states - 0.6 * doses + 1, np.sqrt(0.6**2 + 0.5**2))
     earned = np.asarray(-10 * chance - doses)

@@ -248,7 +248,7 @@ def test_a_model_of_moments_alone_is_told_the_other_rivals(case, tmp_path):
         ),
         (0.3, 0.9, "Middling: .* 30% .*, and disappears at 90%", "try the policy"),
         (0.02, None, "Fragile: ", "Do not act on it"),
-        (0.0, 0.9, "Not certain over doing nothing, even with a valid", "Collect more"),
+        (0.0, 0.9, "The gain over doing nothing is not certain, even with a valid", "Collect more"),
     ],
 )
 def test_an_analysis_opens_with_how_much_the_gain_bears(unsure, lost, said, advice):

@@ -98,7 +98,7 @@ def doubts(context, seed=0):
 )
 def test_a_context_that_the_row_before_explains_is_named_with_the_remedy(context):
     (text,) = doubts(context)
-    assert "context c is not drawn anew" in text
+    assert "context c is not independent from step to step" in text
     assert "--state c" in text
 
 
@@ -112,7 +112,9 @@ def test_a_context_that_is_drawn_anew_or_stays_raises_no_doubt(context):
 
 
 def test_fit_plan_and_value_say_that_a_season_is_not_drawn_anew():
-    with pytest.warns(ivvi.errors.IvviWarning, match="context c is not drawn anew"):
+    with pytest.warns(
+        ivvi.errors.IvviWarning, match="context c is not independent from step to step"
+    ):
         fit = ivvi.fit(read(season_of_each))
     assert "Do not plan with it yet: context c" in " ".join(fit.brief.text.split())
     assert "context c" not in ivvi.effect(fit, "a").summary()

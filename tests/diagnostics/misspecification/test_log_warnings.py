@@ -169,7 +169,7 @@ def smooth(n=3000):
 @pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
 def test_fitted_values_out_of_range_are_told():
     wild = ivvi.estimate(smooth(1000), "fourier:100", allow_unidentified=True)
-    assert any("leave its range" in text for text in wild.warnings)
+    assert any("outside its range" in text for text in wild.warnings)
     for word in ("linear", "spline:5"):
         assert not ivvi.estimate(smooth(), word).notes
 

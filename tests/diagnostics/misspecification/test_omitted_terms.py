@@ -88,7 +88,7 @@ def test_a_level_shows_in_all_rows_before_where_the_last_one_tells_little(steps)
     """A thousand rows, in which the slope of the state is off by five standard errors."""
     logs = (panel(seed, 1000 // steps, steps, helps, lasting=0.7, reacts=0.3) for seed in range(10))
     told = [doubts(log) for log in logs]
-    remedy = "this looks like a level of each episode: fit with --difference"
+    remedy = "this looks like a unit effect of each episode: fit with --difference"
     assert sum(remedy in "".join(one) for one in told) > 7
 
 

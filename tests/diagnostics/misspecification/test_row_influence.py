@@ -29,7 +29,7 @@ def make_rows(seed, groups=60, rows=10, *, alike):
 def test_rows_that_are_alike_within_an_unnamed_column_are_told():
     log = ivvi.read_logs(make_rows(0, alike=True), **ROLES)
     fit = ivvi.fit(log)
-    assert "rows with the same town are alike" in fit.errors.warning
+    assert "rows with the same town are correlated" in fit.errors.warning
     assert "--cluster town" in fit.errors.warning
     assert not ivvi.fit(log, cluster="town").errors.warning
     assert not ivvi.fit(log, se="robust").errors.warning
@@ -55,7 +55,7 @@ def test_regions_that_hold_absorbed_units_are_told_where_they_are_alike():
     rows = {"unit": unit, "step": step, "z": z, "a": a, "y": 0.5 * a + u + e}
     formula = "y ~ 1 | unit + step | a ~ z"
     fit = ivvi.fit(ivvi.read_logs(rows | {"region": unit % regions}, formula=formula))
-    assert "rows with the same region are alike" in fit.errors.warning
+    assert "rows with the same region are correlated" in fit.errors.warning
     rows["y"] = 0.5 * a + u
     fit = ivvi.fit(ivvi.read_logs(rows | {"region": unit % regions}, formula=formula))
     assert not fit.errors.warning
@@ -69,7 +69,7 @@ def test_rows_that_are_alike_are_told_after_controls_too():
         rows = make_rows(3, alike=alike) | {"c0": rng.normal(size=600), "c1": rng.normal(size=600)}
         log = ivvi.read_logs(rows, **ROLES, state=())
         fit = ivvi.fit(log, controls="c*", learner="lasso", folds=2)
-        assert ("rows with the same town are alike" in fit.errors.warning) == alike
+        assert ("rows with the same town are correlated" in fit.errors.warning) == alike
         assert not ivvi.fit(log, controls="c*", learner="lasso", folds=2, cluster="town").warnings
 
 
@@ -84,14 +84,14 @@ def test_days_that_hold_no_absorbed_unit_are_told_where_they_are_alike(alike):
     a = z + u + rng.normal(size=12)[store]
     rows = {"store": store, "day": day, "z": z, "a": a, "y": 0.5 * a + u + e}
     fit = ivvi.fit(ivvi.read_logs(rows, **ROLES, state=()), absorb="store")
-    assert ("rows with the same day are alike" in fit.errors.warning) == alike
+    assert ("rows with the same day are correlated" in fit.errors.warning) == alike
 
 
 @pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
 def test_one_mistyped_outcome_that_decides_an_effect_is_named():
     rows = make_rows(0, alike=False)
     rows["y"][17] = 1e6
-    told = [text for text in ivvi.fit(ivvi.read_logs(rows, **ROLES)).warnings if "decides" in text]
+    told = [text for text in ivvi.fit(ivvi.read_logs(rows, **ROLES)).warnings if "dominates" in text]
     assert len(told) == 1
     assert "row 18 of those used" in told[0]
     assert "1e+06" in told[0]

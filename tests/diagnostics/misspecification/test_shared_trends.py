@@ -66,7 +66,7 @@ def fitted(rows, columns=(), **settings):
 
 
 def changes(fit):
-    return [text for text in fit.warnings if "with effects of" in text]
+    return [text for text in fit.warnings if "once effects of" in text]
 
 
 @pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
@@ -131,7 +131,7 @@ def test_a_place_that_moves_instrument_and_outcome_is_told_as_bias_and_not_as_cl
     rows = visits(0, site=0.4)
     fit = fitted(rows, ("site",))
     (text,) = fit.warnings
-    assert "if site was settled before the action" in text
+    assert "if site was determined before the action" in text
     assert "--absorb site" in text
     assert changes(fitted(rows, ("site",), cluster="site"))
     assert not changes(fitted(rows, ("site",), absorb="site"))
@@ -146,7 +146,7 @@ def test_columns_that_share_nothing_with_the_instrument_raise_no_alarm(seed):
 def test_rows_that_follow_each_other_in_an_unnamed_date_are_told_and_the_remedy_widens_errors():
     rows = visits(1, lasting=0.8)
     fit = fitted(rows, ("date",))
-    assert "rows that follow each other in date are alike" in fit.errors.warning
+    assert "rows that follow each other in date are correlated" in fit.errors.warning
     rows["series"] = np.ones(400, dtype=int)
     mended = fitted(rows, ("date", "series"), episode="series", step="date")
     assert mended.errors.kind == "hac"

@@ -293,7 +293,7 @@ def assert_both_ways(fit, rows_fit, second):
     assert (fit.se >= rows_fit.se).all()
     assert (fit.se < 1.15 * rows_fit.se).all()
     np.testing.assert_allclose(fit.estimate.freedoms, rows_fit.estimate.freedoms, rtol=0.01)
-    assert "the overlap of the two clusterings counts twice" in fit.errors.note
+    assert "the overlap of the two clusterings is counted twice" in fit.errors.note
     assert ivvi.interval(fit).clusters == ("episode", second)
 
 
@@ -367,5 +367,5 @@ def test_errors_by_two_columns_of_a_saved_fit_say_what_is_left_out_without_rows(
     loaded = ivvi.load_fit(tmp_path / "fit")
     assert len(loaded.errors.clusters) == 2
     note = loaded.errors.without_rows("episode").note
-    assert "counts twice" in note
-    assert "may make them too small" in note
+    assert "is counted twice" in note
+    assert "may make errors too small" in note

@@ -23,7 +23,7 @@ def test_automatic_errors_follow_the_shape_of_the_log():
     few = ivvi.estimate(dependent_log((x, a, z, y, np.arange(len(y)) // 600, data[5])))
     assert few.to_json()["se_kind"] == "hac"
     assert few.to_json()["bandwidth"] == 5  # 4 (600 / 100)^(2/9), rounded down
-    assert "2 episodes are too few to cluster 4 coefficients" in few.summary()
+    assert "2 episodes are too few to cluster by, with 4 coefficients" in few.summary()
     assert few.errors.note.endswith("too small if an instrument is drawn once per episode")
     firms = ivvi.estimate(dependent_log(data), se=StandardErrors(cluster="firm"))
     assert firms.to_json()["clusters"] == {"firm": 25}

@@ -188,7 +188,7 @@ def test_an_instrument_with_memory_is_told_where_later_actions_follow():
     assert follow.agreement is None
     assert follow.push_lasts
     headline, *_ = follow.summary().splitlines()
-    assert "A push of a0 that lasts, as the log's own later actions follow" in headline
+    assert "A lasting push of a0 (the log's later actions follow it)" in headline
     anew = ivvi.respond(panel(6, 100), "a0", horizon=3, later="follow")
     assert anew.summary().startswith("Response     One more a0 changes")
     assert not anew.push_lasts

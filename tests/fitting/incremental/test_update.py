@@ -191,7 +191,7 @@ def test_an_export_that_holds_the_old_rows_too_is_refused(halves, shuffled, tmp_
         table = table.take(np.random.default_rng(0).permutation(table.num_rows))
         pq.write_table(table, whole)
     result = run("update", tmp_path / "model", whole)
-    assert_refused(result, "285 of the 285 that it keeps appear again", "--again")
+    assert_refused(result, "285 of the 285 rows that it keeps appear again", "--again")
     assert (tmp_path / "model" / "model.npz").read_bytes() == before
     assert run("update", tmp_path / "model", new).code == 0
     assert_refused(run("update", tmp_path / "model", whole), "repeats rows")
@@ -398,9 +398,9 @@ def patients(first, last, count=40):
 def test_rows_that_go_on_are_asked_for_with_the_last_old_row(tmp_path):
     model = estimate(read_logs(patients(0, 5), **ROLES), episodes=True)
     remedy = r"with the last old row of each episode before them \(such as --where .step >= LAST"
-    with pytest.raises(DataError, match=f"none of its rows is followed by.*{remedy}"):
+    with pytest.raises(DataError, match=f"no episode has two consecutive rows.*{remedy}"):
         update(model, patients(6, 6))
-    with pytest.warns(IvviWarning, match=f"40 episodes go on .* is lost: .*{remedy}"):
+    with pytest.warns(IvviWarning, match=f"40 episodes continue .* is lost: .*{remedy}"):
         update(model, patients(6, 7))
     with pytest.raises(DataError, match=f"appear again.*{remedy}"):
         update(model, patients(0, 7))
@@ -437,7 +437,7 @@ PLACES = {
     "other levels": ({"instrument": 1.5, "outcome": 3.0}, "and 1.2.* in both together.*--context"),
     "another effect": (
         {"effect": -0.5},
-        "-0.5.* in the table and .*they do not describe one world",
+        "-0.5.* in the table and .*the two do not describe the same world",
     ),
     "other units": ({"unit": 1000.0}, "mean of a is .*as if in other units: convert"),
 }

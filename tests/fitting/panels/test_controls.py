@@ -237,7 +237,7 @@ def panel(kind, units=120, steps=10, seed=0):
 BENT = make_pipeline(SplineTransformer(6), LinearRegression())
 
 
-@pytest.mark.filterwarnings("ignore:a may be -9 to 9")
+@pytest.mark.filterwarnings("ignore:a is allowed from -9 to 9")
 @pytest.mark.usefixtures("few_episodes")
 def test_controls_that_are_drawn_anew_are_noise_to_a_plan(tmp_path):
     log, g = panel("drawn")
@@ -261,7 +261,7 @@ def test_controls_that_are_drawn_anew_are_noise_to_a_plan(tmp_path):
         fit.of_unit(unit="u3")
 
 
-@pytest.mark.filterwarnings("ignore:a may be -9 to 9")
+@pytest.mark.filterwarnings("ignore:a is allowed from -9 to 9")
 @pytest.mark.usefixtures("few_episodes")
 def test_controls_that_are_held_are_a_constant_of_each_episode(tmp_path):
     log, g = panel("held", units=200)

@@ -30,7 +30,7 @@ def log(world):
 
 
 def test_differences_remove_what_lasts_and_levels_do_not(world, log):
-    with pytest.warns(IvviWarning, match="something lasts that the states do not hold"):
+    with pytest.warns(IvviWarning, match="something lasts that the states do not capture"):
         levels = ivvi.estimate(log)
     fit = ivvi.estimate(log, difference=True)
     assert np.abs((fit.W - world.W_star) / fit.se).max() < 4

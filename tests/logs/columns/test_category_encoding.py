@@ -231,8 +231,8 @@ ONE_DECISION = {"state": "x", "action": "a", "instrument": "z", "reward": "y"}
         ("y", lambda v: f"{v:.2f} EUR", "with the sign 'EUR'; expected numbers"),
         ("x", lambda v: f"{v:.2f} mg", "with the sign 'mg'; expected numbers"),
         ("x", lambda v: f"{abs(v):.2f}mg/kg", "with the sign 'mg/kg'; expected numbers"),
-        ("x", lambda v: f"\u2212{abs(v):.2f}", "with a minus that is no hyphen"),
-        ("x", lambda v: f"1\u202f{100 + abs(v):.2f}", "with blanks between its digits"),
+        ("x", lambda v: f"\u2212{abs(v):.2f}", "with a typographic minus sign"),
+        ("x", lambda v: f"1\u202f{100 + abs(v):.2f}", "with spaces between its digits"),
     ],
 )
 def test_numbers_in_other_words_are_shown_with_their_row(

@@ -77,7 +77,7 @@ def test_uneven_spacing_is_told_unless_it_is_used():
 def test_a_few_longer_gaps_are_told_with_the_way_to_make_gaps_of_them():
     frame = visits(episodes=10, steps=20).drop(index=[30, 77, 78, 150])
     (note,) = read_logs(frame, **ROLES).notes
-    assert "lie 7 apart in date (in days), but for 1." in note
+    assert "are 7 days apart in date, except for 1." in note
     assert "--every 7d" in note
     assert not read_logs(frame, every="7d", **ROLES).notes
 

@@ -153,13 +153,13 @@ def charges(rng: np.random.Generator, judges: int = 60, people: int = 600, each:
 def test_charges_of_one_defendant_that_stay_in_the_mean_of_others_are_named() -> None:
     words: dict[str, Any] = {"state": "", "action": "a", "instrument": "loo:judge"}
     table = charges(np.random.default_rng(0))
-    [text] = [n for n in ivvi.read_logs(table, **words, reward="y").notes if "leave out" in n]
+    [text] = [n for n in ivvi.read_logs(table, **words, reward="y").notes if "leaves out" in n]
     assert "--episode defendant)" in text
     errors = []
     for seed in range(5):
         table = charges(np.random.default_rng(seed))
         log = ivvi.read_logs(table, **words, episode="defendant", next_state="y")
-        assert not [note for note in log.notes if "leave out" in note]
+        assert not [note for note in log.notes if "leaves out" in note]
         with pytest.warns(ivvi.errors.IvviWarning):
             fit = ivvi.fit(log)
         errors.append((fit.W[0, 1] - 0.5) / fit.se[0, 1])
@@ -173,4 +173,4 @@ def test_persons_and_rooms_within_judges_are_no_repeated_defendants() -> None:
     table |= {"room": judge * 20 + rng.integers(0, 20, 2400), "age": rng.integers(20, 60, 2400)}
     words: dict[str, Any] = {"state": "", "action": "a", "instrument": "loo:judge"}
     notes = ivvi.read_logs(table, **words, reward="y").notes
-    assert not [note for note in notes if "leave out" in note]
+    assert not [note for note in notes if "leaves out" in note]

@@ -139,5 +139,5 @@ def test_long_codes_and_dotted_thousands_in_text_are_no_amounts(tmp_path: Path) 
 
 
 def test_a_blank_beside_whole_numbers_in_text_is_called_a_blank(tmp_path: Path) -> None:
-    with pytest.raises(ColumnError, match=r"'5 ' .* a number with a blank before or behind it"):
+    with pytest.raises(ColumnError, match=r"'5 ' .* a number with a space before or after it"):
         opened("arrow", table([f"{5 + i % 4} " for i in range(N)]), tmp_path)
