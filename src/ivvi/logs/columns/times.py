@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from ivvi.errors import ColumnError, DataError, InputError
 from ivvi.logs.columns.category_encoding import is_text
+from ivvi.logs.queries import in_real_names, quote, text_of
 from ivvi.logs.schema import Schema
-from ivvi.logs.sorting import duplicate_error, quote, text_of
+from ivvi.logs.sorting import duplicate_error
 from ivvi.logs.tables.arrow import as_times, plain_type
 from ivvi.logs.tables.table import ArrowTable, BatchSource
 
@@ -184,7 +185,7 @@ class StepTimes:
                 f"{self._parsed} IS NULL ORDER BY try_cast(v AS DOUBLE) IS NOT NULL, __n LIMIT 1"
             ).fetchall()
         except duckdb.Error as error:
-            sentence = str(error).strip().splitlines()[0]
+            sentence = in_real_names(str(error).strip().splitlines()[0])
             raise InputError(
                 f"the date format {asked!r} cannot be read ({sentence}); expected one such as "
                 "%d.%m.%Y, or several, separated by semicolons"
