@@ -17,7 +17,7 @@ from ivvi.logs.columns.category_encoding import without_indicators
 from ivvi.logs.columns.conventions import SETTINGS, with_conventions, with_new_names, without_made
 from ivvi.logs.columns.derived import Windowed, windowed
 from ivvi.logs.columns.formula import parse_formula
-from ivvi.logs.columns.missing_codes import has_codes, missing_values, with_missing
+from ivvi.logs.columns.missing_codes import missing_values, with_missing
 from ivvi.logs.columns.patterns import Columns, match_columns
 from ivvi.logs.columns.terminal import with_empty_ends
 from ivvi.logs.columns.times import DT
@@ -28,6 +28,7 @@ from ivvi.logs.instruments.leave_out import left_out, original
 from ivvi.logs.log import Log
 from ivvi.logs.prepare import changing, encoded
 from ivvi.logs.schema import Roles, Schema
+from ivvi.logs.tables.blanks import without_blanks
 from ivvi.logs.tables.csv_files import CsvTable, with_late_types
 from ivvi.logs.tables.minari import is_minari, open_minari
 from ivvi.logs.tables.numeric_text import many_codes, with_numbers
@@ -40,8 +41,6 @@ NUMERIC_ROLES = (
 )
 """Fields of a schema whose columns are numbers, or categories."""
 Types = Mapping[str, pa.DataType]
-BLANK = ("", " ")
-"""Text that is no id."""
 
 
 def read_logs(  # noqa: PLR0913
@@ -158,7 +157,7 @@ def _source_table(
         named = [word if word in table.schema.names else word.split(":")[-1] for word in words]
         table = table.with_ids([name for name in named if table.schema.names.count(name) == 1])
         table = table.with_types(types)
-    return table
+    return without_blanks(table)
 
 
 def _where(table: BatchSource, schema: Schema, where: str) -> BatchSource:
@@ -198,16 +197,6 @@ def _filter_notes(table: BatchSource, schema: Schema, roles: Roles) -> tuple[str
         "moves: the rows that pass are selected, and effects in them are biased; filter on what "
         "was known before the action (codes of missing values: missing=, --missing)",
     )
-
-
-def _without_blank_ids(table: BatchSource, episode: Sequence[str]) -> BatchSource:
-    """Return the table in which the id of an episode is missing where it is blank text.
-
-    A CSV file has no blank ids: its empty cells are missing.
-    """
-    if not (table.in_memory and any(has_codes(table, name, BLANK) for name in episode)):
-        return table
-    return with_missing(table, BLANK, [n for n in table.schema.names if n not in episode])
 
 
 def _as_text(columns: Any) -> Any:
@@ -274,7 +263,6 @@ def _opened(
     dates = made.step if made.shared else None
     roles = replace(made.schema.resolve(names), where=where, groups=made.groups, dates=dates)
     parts = roles.episode_parts or ((roles.episode,) if roles.episode else ())
-    table = _without_blank_ids(table, parts)
     if roles.episode is not None and roles.episode_parts:
         table = with_joined(table, roles.episode, roles.episode_parts)
     notes = _filter_notes(named, schema, roles)

@@ -40,6 +40,8 @@ READ_BUFFER = 1 << 16
 """Bytes of a column that are read at a time: whole columns would be in memory twice."""
 SOURCE_KEY = "ivvi.source"
 """Metadata key of a schema that records where a log comes from."""
+LAST = "\U0010ffff"
+"""A text after all others."""
 NULL = "__HIVE_DEFAULT_PARTITION__"
 """Name of the partition folder for rows without a value."""
 
@@ -146,6 +148,23 @@ class ParquetTable:
                     yield _with_shown(known, self.stored_as) if self.stored_as else known
                 start = max(0, start - parquet.metadata.num_rows)
 
+    def lowest_texts(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the least text of columns, of those for which the files have statistics."""
+        lowest = dict.fromkeys(names, LAST)
+        for file in self.sources:
+            with _opened_parquet(file) as parquet:
+                about = parquet.metadata
+                paths = [about.schema.column(i).path for i in range(about.num_columns)]
+            for name in list(lowest):
+                stored = self.stored_as.get(name, name)
+                column = paths.index(stored) if paths.count(stored) == 1 else None
+                least = None if column is None else _least_text(about, column)
+                if least is None:
+                    del lowest[name]
+                else:
+                    lowest[name] = min(lowest[name], least)
+        return lowest
+
     def pieces(self, rows: int) -> list[ParquetPiece]:
         """Cut the table between row groups into pieces of at least `rows` rows, in order."""
         pieces: list[ParquetPiece] = []
@@ -192,6 +211,20 @@ class ParquetPiece:
             for rows in _decoded(parquet, self.groups, own, size, self.constants):
                 known = cast_columns(rows, self.casts)
                 yield _with_shown(known, self.stored_as) if self.stored_as else known
+
+
+def _least_text(about: Any, column: int) -> str | None:
+    """Return the least text of a column of a file, or None if the file does not say."""
+    least = LAST
+    for group in range(about.num_row_groups):
+        facts = about.row_group(group).column(column).statistics
+        rows = about.row_group(group).num_rows
+        if facts is not None and facts.has_null_count and facts.null_count == rows:
+            continue
+        if facts is None or not facts.has_min_max or not isinstance(facts.min, str):
+            return None
+        least = min(least, facts.min)
+    return least
 
 
 def _with_shown_names(schema: pa.Schema, stored_as: Mapping[str, str]) -> pa.Schema:
