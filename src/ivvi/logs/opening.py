@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ivvi.errors import ColumnError
 from ivvi.logs.columns.category_encoding import without_indicators
 from ivvi.logs.columns.conventions import SETTINGS, with_conventions, with_new_names, without_made
 from ivvi.logs.columns.derived import Windowed, windowed
@@ -27,6 +28,7 @@ from ivvi.logs.instruments.leave_one_out_means import LOO
 from ivvi.logs.instruments.leave_out import left_out, original
 from ivvi.logs.log import Log
 from ivvi.logs.prepare import changing, encoded
+from ivvi.logs.row_order import reversed_steps
 from ivvi.logs.schema import Roles, Schema
 from ivvi.logs.tables.blanks import without_blanks
 from ivvi.logs.tables.csv_files import CsvTable, with_late_types
@@ -40,6 +42,8 @@ NUMERIC_ROLES = (
     *("state", "action", "instrument", "next_state", "context", "reward", "weight", "step"),
 )
 """Fields of a schema whose columns are numbers, or categories."""
+CONSTANT = "1"
+"""What features call the constant."""
 Types = Mapping[str, pa.DataType]
 
 
@@ -199,6 +203,16 @@ def _filter_notes(table: BatchSource, schema: Schema, roles: Roles) -> tuple[str
     )
 
 
+def _check_no_constant(roles: Roles) -> None:
+    """Refuse a column with the name of the constant, which would be taken for it."""
+    for role in ("state", "action", "instrument"):
+        if CONSTANT in getattr(roles, role):
+            raise ColumnError(
+                f"{role} column {CONSTANT!r} has the name of the constant of the features; give it "
+                f"another one, such as x{CONSTANT}:{CONSTANT} ({role}=, --{role})"
+            )
+
+
 def _as_text(columns: Any) -> Any:
     """Return names of columns as text: those of a data frame may be numbers."""
     if isinstance(columns, int | np.integer):
@@ -262,13 +276,14 @@ def _opened(
     table, names = made.table, list(made.table.schema.names)
     dates = made.step if made.shared else None
     roles = replace(made.schema.resolve(names), where=where, groups=made.groups, dates=dates)
+    _check_no_constant(roles)
     parts = roles.episode_parts or ((roles.episode,) if roles.episode else ())
     if roles.episode is not None and roles.episode_parts:
         table = with_joined(table, roles.episode, roles.episode_parts)
     notes = _filter_notes(named, schema, roles)
     if like is None:
         notes += id_notes(table, list(dict.fromkeys((*parts, *made.groups))))
-        notes += shared
+        notes += shared + reversed_steps(named, parts, made.step or roles.step)
     table, ends = with_empty_ends(table, roles.terminal, again=like is not None)
     coded = match_columns(schema.categorical, names, "categorical")
     coded += tuple(name for name, source in made.lagged.items() if source in coded)

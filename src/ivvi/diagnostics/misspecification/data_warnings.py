@@ -15,6 +15,7 @@ from ivvi.diagnostics.misspecification.category_codes import category_codes
 from ivvi.diagnostics.misspecification.leakage import leaks
 from ivvi.diagnostics.misspecification.lost_rows import lost_rows
 from ivvi.diagnostics.misspecification.mixed_units import mixed_units
+from ivvi.diagnostics.misspecification.next_state_units import next_state_doubts
 from ivvi.errors import InputError
 from ivvi.logs import Batch, Counts, Log, Roles
 from ivvi.logs.columns.missing_codes import missing_codes
@@ -51,6 +52,7 @@ def data_warnings(log: Log, head: Batch, counts: Counts, *, linear: bool) -> tup
     texts = (
         *named,
         *units,
+        *next_state_doubts(head, log.roles),
         *levels_alike(log.roles.categories),
         *levels_unknown(log.roles.categories),
         lost_in_gaps(log, counts),

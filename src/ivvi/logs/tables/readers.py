@@ -83,7 +83,7 @@ def _table_of_frame(frame: Any) -> pa.Table:
         raise ColumnError(f"the log has {times} columns named {twice[0]!r}")
     try:
         table = pa.Table.from_pandas(frame)
-    except pa.ArrowException:
+    except (pa.ArrowException, OverflowError):
         frame = frame.copy(deep=False)
         for name in [n for n, kind in frame.dtypes.items() if str(kind) == "object"]:
             frame[name] = frame[name].map(str, na_action="ignore")
@@ -214,4 +214,14 @@ def _table_of_arrays(arrays: Mapping[str, Any]) -> pa.Table:
     lengths = {name: len(array) for name, array in columns.items()}
     if len(set(lengths.values())) > 1:
         raise DataError(f"the arrays differ in length: {lengths}")
-    return pa.table(columns)
+    try:
+        return pa.table(columns)
+    except OverflowError:  # a whole number of more than 64 bits, such as an id
+        return pa.table({name: _as_text(values) for name, values in columns.items()})
+
+
+def _as_text(values: Any) -> Any:
+    """Return objects as text, None where one is missing, and other arrays as they are."""
+    if getattr(values, "dtype", np.dtype(float)).kind != "O":
+        return values
+    return [None if value is None or value != value else str(value) for value in values]
