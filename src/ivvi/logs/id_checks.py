@@ -53,8 +53,10 @@ def level_notes(table: BatchSource, columns: Sequence[str]) -> tuple[str, ...]:
     texts = [n for n in dict.fromkeys(columns) if n in table.schema.names]
     texts = [name for name in texts if is_text(table.schema.field(name).type)]
     block = next(iter(table.batches(texts, (), LOOKED_AT)), None) if texts else None
+    if block is None:
+        return ()
     notes: list[str] = []
-    for name in texts if block is not None else ():
+    for name in texts:
         levels = sorted(pc.unique(block.column(name).drop_null()).to_pylist())
         notes.append(_alike(name, levels, few=len(levels) <= MOST_LEVELS))
     return tuple(note for note in notes if note)

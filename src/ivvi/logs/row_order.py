@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from ivvi.logs.tables.arrow import Numbers, as_numpy, plain_type
+from ivvi.logs.tables.arrow import Numbers, as_arrow, as_numpy, missing, plain_type
 from ivvi.logs.tables.table import BatchSource
 
 LOOKED_AT = 1 << 16
@@ -22,7 +22,7 @@ def reversed_steps(table: BatchSource, episode: Sequence[str], step: str | None)
     Dates say themselves which is later.
     """
     names = table.schema.names
-    if not episode or any(names.count(str(name)) != 1 for name in (*episode, step)):
+    if step is None or not episode or any(names.count(one) != 1 for one in (*episode, step)):
         return ()
     kind = plain_type(table.schema.field(step).type)
     if step in episode or not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
@@ -30,6 +30,8 @@ def reversed_steps(table: BatchSource, episode: Sequence[str], step: str | None)
     block = next(iter(table.batches([*episode, step], (), LOOKED_AT)), None)
     if block is None or any(pa.types.is_nested(column.type) for column in block.columns):
         return ()
+    known = ~np.logical_or.reduce([missing(column) for column in block.columns])
+    block = block.filter(as_arrow(known))
     number = np.zeros(block.num_rows, np.int64)
     for part in episode:
         codes = Numbers().of(block.column(part))

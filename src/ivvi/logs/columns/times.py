@@ -192,12 +192,12 @@ class StepTimes:
             ) from error
         if bad:
             guessed = "" if asked else _guessed(db, rows, value)
-            (row, text), what = bad[0], "date" if asked else "number and no date"
+            row, text = bad[0]
             numbers = "numbers (0, 1, 2), or dates such as 2024-03-01"
             expected = f"dates as {asked}" if asked else numbers
             raise DataError(
                 f"step column {self.step!r} of {label} holds {text!r} in data row {row} (from 0), "
-                f"which is no {what}; expected {expected}{guessed}"
+                f"which is no date; expected {expected}{guessed}"
             )
 
     def spacing(self, db: Any, rows: str) -> tuple[str, ...]:
