@@ -314,7 +314,9 @@ FILE_CASES = {
         text("log.csv", CSV + b"0,0,1,2\n"), FileError, ("has 4 cells in the row", "0,0,1,2")
     ),
     "empty CSV": Case(text("log.csv", b""), FileError, ("is empty",)),
-    "not gzip": Case(text("log.csv.gz", CSV * 9), FileError, ("cannot be read as CSV",)),
+    "not gzip": Case(
+        text("log.csv.gz", CSV * 9), FileError, ("is not compressed, but its name says .gz",)
+    ),
     "truncated gzip": Case(
         text("log.csv.gz", gzip.compress(CSV + np.random.default_rng(0).bytes(999))[:400]),
         FileError,

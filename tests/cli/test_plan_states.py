@@ -59,3 +59,23 @@ def test_tables_that_hold_no_states_are_refused(text, fact, folder, tmp_path):
     words = ("--states", tmp_path / "states.csv", "--out", tmp_path / "policy")
     assert_refused(run("plan", folder / "model", *ASKED, *words), fact)
     assert not (tmp_path / "policy").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "fact"),
+    [
+        ("x0\n1\n\n2\n", "no finite number in column 'x0', row 1 (from 0)"),
+        ("x0,x0\n1,2\n", "2 columns named 'x0'"),
+        ("id,x0\n1,2\n3,high\n", "holds text: 'high' in data row 1 (from 0); expected numbers"),
+    ],
+)
+def test_states_keep_the_rows_of_their_file(text, fact, folder, tmp_path):
+    (tmp_path / "states.csv").write_text(text)
+    words = ("--states", tmp_path / "states.csv", "--out", tmp_path / "policy")
+    assert_refused(run("plan", folder / "model", *ASKED, *words), fact)
+
+
+def test_empty_lines_after_the_last_state_are_no_states(folder, tmp_path):
+    (tmp_path / "states.csv").write_text("x0\n1\n2\n\n\n")
+    words = ("--states", tmp_path / "states.csv", "--out", tmp_path / "policy")
+    assert run("plan", folder / "model", *ASKED, *words).code == 0

@@ -107,3 +107,22 @@ def test_states_that_the_log_does_not_know_are_refused(folder, state, sentence):
 def test_an_unseen_level_is_another_when_asked(folder):
     result = run("act", folder / "policy", "--state", "worse,f", "--unseen", "bad")
     assert result.out.splitlines() == ["drug", "A"]
+
+
+def test_decisions_on_standard_output_stand_beside_whose_they_are(folder):
+    rows = {"patient": ["P7", "P8"], "sex": ["m", "f"], "vital": ["good", "bad"]}
+    states = write_table(rows, folder / "whose.csv")
+    result = run("act", folder / "policy", "--states", states)
+    assert result.out.splitlines()[0] == "patient,drug"
+    assert result.out.splitlines()[2] == "P8,A"
+
+
+def test_a_state_that_the_model_does_not_have_is_called_as_the_user_typed_it(folder):
+    result = run("act", folder / "policy", "--state", "Vital=bad,sex=f")
+    assert_refused(result, "names 'Vital', which is no state; did you mean 'vital'?")
+
+
+def test_a_column_that_a_table_of_states_has_twice_is_refused(folder):
+    (folder / "twice.csv").write_text("sex,vital,vital\nm,good,bad\n")
+    result = run("act", folder / "policy", "--states", folder / "twice.csv")
+    assert_refused(result, "has 2 columns named 'vital'")

@@ -121,7 +121,11 @@ def test_a_plan_that_leaves_the_bounds_of_a_state_names_them():
 def test_allowed_actions_beyond_the_log_are_told_once(linear_fit):
     with pytest.warns(PlanningWarning) as caught:
         ivvi.plan(linear_fit, "quadratic:weight=1", (0, 20), horizon=5, method="mpc")
-    assert [str(w.message) for w in caught if "a is allowed from 0 to 20, but the log has 0 to 4" in str(w)]
+    assert [
+        str(w.message)
+        for w in caught
+        if "a is allowed from 0 to 20, but the log has 0 to 4" in str(w)
+    ]
     assert len(caught) == 1  # nothing pays beyond the log here
 
 

@@ -88,7 +88,8 @@ def test_a_level_that_only_ends_episodes_is_named_with_the_remedy():
             level = rng.choice(["well", "ill", "dead"], p=[0.5, 0.3, 0.2])
     log = ivvi.read_logs(pd.DataFrame(rows, columns=["ep", "t", "x", "a", "z"]), **ROLES)
     with pytest.raises(
-        IdentificationError, match=r"x 'dead' occurs only in the last row of an episode.* --terminal"
+        IdentificationError,
+        match=r"x 'dead' occurs only in the last row of an episode.* --terminal",
     ):
         ivvi.estimate(log)
 

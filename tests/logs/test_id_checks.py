@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi.errors import DataError, MissingError
+from helpers import make_rows
+from ivvi.errors import DataError, IvviWarning, MissingError
 
 N = 240
 
@@ -22,7 +23,7 @@ def notes(ids: list[str]) -> tuple[str, ...]:
 
 def test_ids_that_differ_in_blanks_are_named() -> None:
     (text,) = notes([f"p{i // 6}" + " " * (i == 7) for i in range(N)])
-    assert text.startswith("who holds 'p1' and 'p1 ' (1 such pairs)")
+    assert text.startswith("who holds 'p1' and 'p1 ' (1 such pair)")
 
 
 def test_ids_with_blanks_in_every_other_row_are_why_there_is_no_next_state() -> None:
@@ -92,3 +93,13 @@ def test_steps_that_two_files_have_for_one_id_name_both(tmp_path) -> None:
 @pytest.mark.parametrize(("begins", "shared"), [("2024-04-22", True), ("2024-01-08", False)])
 def test_ids_that_go_on_in_the_next_file_are_not_doubted(begins, shared, tmp_path) -> None:
     assert two_files(tmp_path, begins, shared=shared).notes == ()
+
+
+@pytest.mark.parametrize("role", ["cluster", "absorb"])
+def test_levels_to_cluster_by_or_absorb_that_differ_in_case_are_named(role: str) -> None:
+    rows = make_rows(40, 10)
+    wards = np.array(["ICU", "icu", "A", "B", "C", "D", "E", "F", "G", "H"])
+    log = ivvi.read_logs(rows | {"ward": wards[rows["episode"] % 10]})
+    with pytest.warns(IvviWarning) as said:
+        ivvi.estimate(log, **{role: "ward"})
+    assert any("ward holds 'ICU' and 'icu'" in str(one.message) for one in said)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from helpers import ROLES, changed, make_rows, take, write_table
-from ivvi import InputError, read_logs
+from ivvi import InputError, estimate, read_logs
 from ivvi.errors import ColumnError, DataError, FileError, MissingError
 from ivvi.logs import Counts
 from ivvi.logs.tables import parquet_files as parquet
@@ -446,12 +446,12 @@ def test_other_files_are_refused_with_the_way_to_convert_them(tmp_path, ending, 
 
 def test_columns_of_a_frame_may_be_numbers():
     rows = make_rows(10, 6)
-    frame = pd.DataFrame(rows).rename(columns={"x0": 0, "a0": 1})
+    frame = pd.DataFrame(rows).rename(columns={"x0": 0, "a0": 2})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        log = read_logs(frame, state=[0, "x1"], action=1, instrument="z0")
+        log = read_logs(frame, state=[0, "x1"], action=2, instrument="z0")
     assert log.roles.state == ("0", "x1")
-    assert log.roles.action == ("1",)
+    assert log.roles.action == ("2",)
 
 
 def test_numbers_and_words_in_one_column_make_no_noise():
@@ -486,3 +486,29 @@ def test_an_index_without_a_name_in_a_file_is_no_group(tmp_path):
     assert not read_logs(tmp_path / "log.parquet", **words).roles.set_by
     frame.rename_axis("county").to_parquet(tmp_path / "named.parquet")
     assert read_logs(tmp_path / "named.parquet", **words).roles.set_by == ("county",)
+
+
+@pytest.mark.parametrize("kind", ["dict", "frame"])
+def test_ids_of_more_than_64_bits_are_text(kind):
+    rows = make_rows(4, 5, d=1)
+    rows["episode"] = [10**25 + int(i) for i in rows["episode"]]
+    source = rows if kind == "dict" else pd.DataFrame(rows)
+    log = read_logs(source, state="x0", action="a0", instrument="z0")
+    assert len(log.to_batch()) == 16
+
+
+def test_a_column_with_the_name_of_the_constant_is_refused_with_a_new_name():
+    rows = make_rows(4, 5, d=1)
+    rows["1"] = rows.pop("x0")
+    roles = {"action": "a0", "instrument": "z0"}
+    with pytest.raises(ColumnError, match=r"name of the constant .* such as x1:1"):
+        read_logs(rows, state="1", **roles)
+    assert read_logs(rows, state="x1:1", **roles).roles.state == ("x1",)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_more_features_than_rows_are_refused_before_the_first_pass(tmp_path, kind):
+    rows = make_rows(10, 5, d=210)
+    log = read_logs(write_table(rows, tmp_path / f"log.{kind}"), **ROLES)
+    with pytest.raises(DataError, match="50 rows, which cannot estimate 421 coefficients"):
+        estimate(log)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -96,16 +97,22 @@ def act(  # noqa: PLR0913
         _write(_beside(states, columns) | columns, out, force=force)
         say(f"{out}: {len(x):,} states with their actions", quiet=json == "-")
     elif json != "-":
-        table = csv.writer(sys.stdout, lineterminator="\n")
-        table.writerow(columns)
-        rows = zip(*columns.values(), strict=True)
-        table.writerows(
-            [value if isinstance(value, str) else f"{value:.10g}" for value in row] for row in rows
-        )
+        known = {*names.raw_state, *names.instrument, *names.outputs, *columns}
+        _print_table(_beside(states, known) | columns)
     emit_json(facts, json, force=force)
 
 
-def _beside(states: Path | None, made: dict[str, Any]) -> dict[str, Any]:
+def _print_table(columns: dict[str, Any]) -> None:
+    """Write columns to standard output as CSV."""
+    table = csv.writer(sys.stdout, lineterminator="\n")
+    table.writerow(columns)
+    rows = zip(*columns.values(), strict=True)
+    table.writerows(
+        [f"{value:.10g}" if isinstance(value, float) else value for value in row] for row in rows
+    )
+
+
+def _beside(states: Path | None, made: Collection[str]) -> dict[str, Any]:
     """Return the other columns of the table of states, such as whose they are."""
     from ivvi.cli.read_numbers import read_rows
     from ivvi.logs.tables.readers import open_table

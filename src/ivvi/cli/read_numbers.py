@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from ivvi.errors import LARGEST, ColumnError, DataError, InputError, nearest
+from ivvi.errors import LARGEST, ColumnError, DataError, InputError, hint, nearest
 
 
 def read_states(
@@ -40,7 +40,14 @@ def _one_row(model: Any, text: str, option: str) -> dict[str, list[Any]]:
     """Read ``38.5,ICU`` or ``ward=ICU,temperature=38.5``."""
     names, parts = model.raw_state, [part.strip() for part in text.split(",")]
     if all("=" in part for part in parts):
-        return {name.strip(): [value.strip()] for name, value in (p.split("=", 1) for p in parts)}
+        named = [part.partition("=") for part in parts]
+        for name, _, _ in named:
+            if name.strip() not in names:
+                raise InputError(
+                    f"{option} {text!r} names {name.strip()!r}, which is no state"
+                    f"{hint(name.strip(), names)}"
+                )
+        return {name.strip(): [value.strip()] for name, _, value in named}
     if len(parts) != len(names):
         raise InputError(
             f"{option} {text!r} has {len(parts)} values; expected {len(names)}: {', '.join(names)}"
@@ -75,17 +82,27 @@ def end_rewards(text: str) -> float | dict[str, float]:
 
 def read_rows(path: Path, names: tuple[str, ...]) -> dict[str, list[Any]]:
     """Read named columns of a table as they are."""
+    table = _opened(path, names)
+    blocks = list(table.batches(names, (), 1 << 16))
+    columns = {n: [v for block in blocks for v in block.column(n).to_pylist()] for n in names}
+    if not any(columns.values()):
+        raise DataError(f"{path} has no rows")
+    return columns
+
+
+def _opened(path: Path, names: tuple[str, ...]) -> Any:
+    """Open a table that has each of these columns once; its rows are those of the file."""
+    from ivvi.logs.tables.csv_files import CsvTable
     from ivvi.logs.tables.readers import open_table
 
     table = open_table(str(path))
+    known = table.schema.names
     for name in names:
-        if name not in table.schema.names:
-            hint = nearest(name, table.schema.names)
-            raise ColumnError(f"{path} has no column {name!r}{hint}")
-    blocks = list(table.batches(names, (), 1 << 16))
-    if not sum(block.num_rows for block in blocks):
-        raise DataError(f"{path} has no rows")
-    return {n: [v for block in blocks for v in block.column(n).to_pylist()] for n in names}
+        if name not in known:
+            raise ColumnError(f"{path} has no column {name!r}{nearest(name, known)}")
+        if (times := known.count(name)) > 1:
+            raise ColumnError(f"{path} has {times} columns named {name!r}; expected one")
+    return table.with_empty_lines() if isinstance(table, CsvTable) else table
 
 
 def numbers(text: str, option: str) -> Any:
@@ -104,13 +121,10 @@ def read_columns(path: Path, names: tuple[str, ...]) -> Any:
     import numpy as np
 
     from ivvi.logs.tables.arrow import check_numeric
-    from ivvi.logs.tables.readers import open_table
+    from ivvi.logs.tables.numeric_text import check_no_text
 
-    table = open_table(str(path))
-    for name in names:
-        if name not in table.schema.names:
-            hint = nearest(name, table.schema.names)
-            raise ColumnError(f"{path} has no column {name!r}{hint}")
+    table = _opened(path, names)
+    check_no_text(table, names)
     check_numeric(table.schema, names, str(path))
     parts = [
         np.column_stack([np.asarray(batch.column(name), dtype=np.float64) for name in names])

@@ -23,7 +23,8 @@ from ivvi.fitting.fit_pipeline import FitPipeline
 from ivvi.fitting.incremental.saved_moments import Shard
 from ivvi.fitting.panels.transformed_fit import fit_absorbed, fit_differences, fit_partialled
 from ivvi.fitting.saved_fit import is_saved_fit, load_fit
-from ivvi.logs.columns.patterns import Columns
+from ivvi.logs.columns.patterns import Columns, match_columns
+from ivvi.logs.id_checks import level_notes
 from ivvi.logs.log import Log, Progress
 from ivvi.logs.opening import open_log
 
@@ -167,6 +168,8 @@ def estimate(  # noqa: PLR0913
             )
         fit = fit_log(logs, phi, psi, seed=seed)
         fit = _with_doubts(fit, logs, transformed=bool(difference or absorb or controls))
+        alike = level_notes(logs.table, _named_levels(logs, absorb, pipeline.errors.columns))
+        fit = replace(fit, notes=fit.notes + alike) if alike else fit
     for text in fit.warnings:
         warnings.warn(text, IvviWarning, stacklevel=2)
     return replace(fit, seconds=time.perf_counter() - started)
@@ -188,6 +191,14 @@ def _with_doubts(fit: Fit, log: Log, *, transformed: bool) -> Fit:
     head = read.watched(None).head(episodes=True)
     doubts = data_warnings(log, head, fit.counts, linear=fit.estimate.design.is_raw)
     return replace(fit, notes=fit.notes + doubts)
+
+
+def _named_levels(log: Log, absorb: Columns, cluster: Columns) -> list[str]:
+    """Name the columns to cluster by and to absorb; ids of episodes have notes already."""
+    names, roles = list(log.table.schema.names), log.roles
+    known = {roles.episode, *roles.episode_parts, *roles.groups}
+    asked = [*match_columns(absorb, names, "absorb"), *log.clustered(cluster).roles.cluster]
+    return [name for name in asked if name not in known]
 
 
 def diagnose(  # noqa: PLR0913

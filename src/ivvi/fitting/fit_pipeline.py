@@ -45,6 +45,7 @@ from ivvi.fitting.panels.differences import DifferencedTable
 from ivvi.fitting.second_pass import second_pass
 from ivvi.logs import Batch, Counts, Log, Roles, Sample
 from ivvi.logs.columns.patterns import Columns
+from ivvi.logs.data_checks import check_enough_rows
 from ivvi.logs.instruments.assignment_level import few_values, unnamed_columns
 from ivvi.logs.sample import MOST, first_rows
 from ivvi.moments import Moments, compute_moments, few_threads
@@ -128,6 +129,8 @@ class FitPipeline:
         if is_auto(phi, psi):
             return self._of_chosen(log, episodes=episodes)
         design = build_design(log, phi, psi, seed)
+        if not (isinstance(self.method, SGDA) or log.is_residual):
+            check_enough_rows(log.table, log.roles, len(design.phi_names))
         if self.checkpoint is not None:
             what_is_kept = {"episodes": episodes or self._keeps, "sums": self.errors.summed_by(log)}
             self.checkpoint.open(run_key(log, design, self.method, **what_is_kept))

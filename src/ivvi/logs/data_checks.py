@@ -22,6 +22,8 @@ from ivvi.logs.tables.arrow import as_numpy, flags, missing, too_large
 from ivvi.logs.tables.table import BatchSource
 
 ColumnArrays = dict[str, NDArray[Any]]
+MANY_FEATURES = 200
+"""Features from which on rows are counted before the first pass."""
 ROUNDING = 1e-12
 """Share by which a multiple of a column may differ from it."""
 FEWEST, FEW_VALUES, MANY = 20, 10, 1000
@@ -37,6 +39,24 @@ def absent_values(block: pa.RecordBatch, roles: Roles) -> dict[str, Bools]:
         for name in roles.next_state:
             absent[name] &= ~ended
     return absent
+
+
+def check_enough_rows(table: BatchSource, roles: Roles, features: int) -> None:
+    """Refuse a table with no more rows than features: sums of many features take minutes."""
+    if features < MANY_FEATURES or roles.frequency:
+        return
+    rows = table.num_rows
+    if rows is None:  # a text file: one of its columns says how many
+        rows = 0
+        for block in table.batches(roles.keys[:1] or roles.action[:1], (), 1 << 16):
+            rows += block.num_rows
+            if rows > features:
+                return
+    if rows <= features:
+        raise DataError(
+            f"{table.label} has {rows:,} rows, which cannot estimate {features:,} coefficients of "
+            "each output; expected more rows, or fewer states and features"
+        )
 
 
 def missing_error(table: BatchSource, roles: Roles) -> MissingError:

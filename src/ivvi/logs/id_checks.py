@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ivvi.errors import DataError
-from ivvi.logs.columns.category_encoding import is_text
+from ivvi.logs.columns.category_encoding import MOST_LEVELS, is_text
 from ivvi.logs.tables.arrow import plain_type
 from ivvi.logs.tables.readers import open_table
 from ivvi.logs.tables.table import BatchSource
@@ -45,17 +45,35 @@ def id_notes(table: BatchSource, columns: Sequence[str]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _alike(name: str, ids: Sequence[str]) -> str:
-    """Say that ids differ in blanks around them, or many in case, and count as two."""
+def level_notes(table: BatchSource, columns: Sequence[str]) -> tuple[str, ...]:
+    """Say of clusters and absorbed effects which levels seem to be one, by the first rows.
+
+    Of few levels, two that differ only in case are hardly two by chance.
+    """
+    texts = [n for n in dict.fromkeys(columns) if n in table.schema.names]
+    texts = [name for name in texts if is_text(table.schema.field(name).type)]
+    block = next(iter(table.batches(texts, (), LOOKED_AT)), None) if texts else None
+    if block is None:
+        return ()
+    notes: list[str] = []
+    for name in texts:
+        levels = sorted(pc.unique(block.column(name).drop_null()).to_pylist())
+        notes.append(_alike(name, levels, few=len(levels) <= MOST_LEVELS))
+    return tuple(note for note in notes if note)
+
+
+def _alike(name: str, ids: Sequence[str], *, few: bool = False) -> str:
+    """Say that ids differ in blanks around them, or many (or any of few) in case, and are two."""
     met: dict[str, str] = {}
     pairs = [(first, one) for one in ids if (first := met.setdefault(_key(one), one)) != one]
     blank = [pair for pair in pairs if len({one.strip() for one in pair}) == 1]
-    if not blank and len(pairs) <= max(1, OFTEN * len(ids)):
+    if not pairs or not (few or blank or len(pairs) > max(1, OFTEN * len(ids))):
         return ""
     first, second = (blank or pairs)[0]
+    pairs_word = "pairs" if len(pairs) > 1 else "pair"
     return (
-        f"{name} holds {first!r} and {second!r} ({len(pairs):,} such pairs), which differ only in "
-        "case or blanks and count as two: write them alike in the table"
+        f"{name} holds {first!r} and {second!r} ({len(pairs):,} such {pairs_word}), which differ "
+        "only in case or blanks and count as two: write them alike in the table"
     )
 
 

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ivvi.errors import ColumnError
 from ivvi.logs.columns.category_encoding import without_indicators
 from ivvi.logs.columns.conventions import SETTINGS, with_conventions, with_new_names, without_made
 from ivvi.logs.columns.derived import Windowed, windowed
 from ivvi.logs.columns.formula import parse_formula
-from ivvi.logs.columns.missing_codes import has_codes, missing_values, with_missing
+from ivvi.logs.columns.missing_codes import missing_values, with_missing
 from ivvi.logs.columns.patterns import Columns, match_columns
 from ivvi.logs.columns.terminal import with_empty_ends
 from ivvi.logs.columns.times import DT
@@ -27,7 +28,9 @@ from ivvi.logs.instruments.leave_one_out_means import LOO
 from ivvi.logs.instruments.leave_out import left_out, original
 from ivvi.logs.log import Log
 from ivvi.logs.prepare import changing, encoded
+from ivvi.logs.row_order import reversed_steps
 from ivvi.logs.schema import Roles, Schema
+from ivvi.logs.tables.blanks import without_blanks
 from ivvi.logs.tables.csv_files import CsvTable, with_late_types
 from ivvi.logs.tables.minari import is_minari, open_minari
 from ivvi.logs.tables.numeric_text import many_codes, with_numbers
@@ -39,9 +42,9 @@ NUMERIC_ROLES = (
     *("state", "action", "instrument", "next_state", "context", "reward", "weight", "step"),
 )
 """Fields of a schema whose columns are numbers, or categories."""
+CONSTANT = "1"
+"""What features call the constant."""
 Types = Mapping[str, pa.DataType]
-BLANK = ("", " ")
-"""Text that is no id."""
 
 
 def read_logs(  # noqa: PLR0913
@@ -165,7 +168,7 @@ def _source_table(
         id_names = [word if word in table.schema.names else word.split(":")[-1] for word in words]
         table = table.with_ids([name for name in id_names if table.schema.names.count(name) == 1])
         table = table.with_types(types)
-    return table
+    return without_blanks(table)
 
 
 def _where(table: BatchSource, schema: Schema, where: str) -> BatchSource:
@@ -207,14 +210,14 @@ def _filter_notes(table: BatchSource, schema: Schema, roles: Roles) -> tuple[str
     )
 
 
-def _without_blank_ids(table: BatchSource, episode: Sequence[str]) -> BatchSource:
-    """Return the table in which the id of an episode is missing where it is blank text.
-
-    A CSV file has no blank ids: its empty cells are missing.
-    """
-    if not (table.in_memory and any(has_codes(table, name, BLANK) for name in episode)):
-        return table
-    return with_missing(table, BLANK, [n for n in table.schema.names if n not in episode])
+def _check_no_constant(roles: Roles) -> None:
+    """Refuse a column with the name of the constant, which would be taken for it."""
+    for role in ("state", "action", "instrument"):
+        if CONSTANT in getattr(roles, role):
+            raise ColumnError(
+                f"{role} column {CONSTANT!r} has the name of the constant of the features; give it "
+                f"another one, such as x{CONSTANT}:{CONSTANT} ({role}=, --{role})"
+            )
 
 
 def _as_text(columns: Any) -> Any:
@@ -280,14 +283,14 @@ def _opened(
     table, names = derived.table, list(derived.table.schema.names)
     dates = derived.step if derived.shared else None
     roles = replace(derived.schema.resolve(names), where=where, groups=derived.groups, dates=dates)
+    _check_no_constant(roles)
     id_columns = roles.episode_parts or ((roles.episode,) if roles.episode else ())
-    table = _without_blank_ids(table, id_columns)
     if roles.episode is not None and roles.episode_parts:
         table = with_joined(table, roles.episode, roles.episode_parts)
     notes = _filter_notes(renamed_table, schema, roles)
     if like is None:
         notes += id_notes(table, list(dict.fromkeys((*id_columns, *derived.groups))))
-        notes += shared
+        notes += shared + reversed_steps(renamed_table, id_columns, derived.step or roles.step)
     table, ends = with_empty_ends(table, roles.terminal, again=like is not None)
     coded = match_columns(schema.categorical, names, "categorical")
     coded += tuple(name for name, source in derived.lagged.items() if source in coded)

@@ -26,6 +26,7 @@ from ivvi.logs.columns.category_encoding import (
 )
 from ivvi.logs.schema import Roles
 from ivvi.logs.tables.arrow import as_numpy, check_keys, check_numeric, plain_type
+from ivvi.logs.tables.numeric_text import check_no_text
 from ivvi.logs.tables.table import BatchSource
 
 LOOKED_AT = 1 << 16
@@ -69,7 +70,9 @@ def encoded(
         categories = like.categories
     _check_singles(table, roles)
     coded = {category.column for category in categories}
-    check_numeric(table.schema, [name for name in named if name not in coded], table.label)
+    amounts = [name for name in named if name not in coded]
+    check_no_text(table, amounts)
+    check_numeric(table.schema, amounts, table.label)
     check_keys(table.schema, roles.keys, table.label)
     table, terminal, ends = _with_ends(table, roles, like)
     expanded = {name: (name,) for name in named} | {c.column: c.names for c in categories}
@@ -212,6 +215,7 @@ def _check_singles(table: BatchSource, roles: Roles) -> None:
             block = next(iter(table.batches([name], (), LOOKED_AT)), None)
             words = [] if block is None else pc.unique(block.column(name)).drop_null().to_pylist()
             check_no_numbers(table, name, words)
+            check_no_text(table, [name])
         if is_text(kind) or pa.types.is_temporal(kind):
             raise ColumnError(
                 f"{role} column {name!r} of {table.label} holds {kind}; expected numbers"

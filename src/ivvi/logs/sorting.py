@@ -8,9 +8,7 @@ long as the sorted table does.
 from __future__ import annotations
 
 import contextlib
-import glob
 import logging
-import sys
 import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
@@ -20,24 +18,28 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from ivvi._io.memory import check_memory
 from ivvi._io.replacing import remove_left_by_the_dead, run_prefix
 from ivvi._io.signals import temporary
 from ivvi.errors import DataError, FileError
-from ivvi.logs.tables.arrow import as_arrow, first_line
-from ivvi.logs.tables.parquet_files import ParquetTable
+from ivvi.logs.queries import (
+    KEY_BATCH,
+    connected,
+    in_real_names,
+    made_table,
+    present,
+    quote,
+    rows_of,
+    text_of,
+)
+from ivvi.logs.tables.arrow import as_arrow
 from ivvi.logs.tables.table import ArrowTable, BatchSource
 
-KEY_BATCH = 1 << 18
 SORTING = "ivvi-sort-"
 """Prefix of the temporary folders for sorting."""
-SORT_MEMORY = "1GB"
 SORT_ROOM = 3 << 29
 """Bytes that DuckDB needs to stay within its limit; with less it crashes."""
-ROWS = "read_parquet(?, hive_partitioning = false)"
-"""The source that DuckDB reads: the columns of the files, ignoring the names of folders."""
 logger = logging.getLogger(__name__)
 
 
@@ -90,18 +92,16 @@ def sort_table(
         return ArrowTable(ordered, table.label)
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(temporary_folder())
-        files = as_parquet(table, columns, numeric, Path(folder))
+        rows = rows_of(table, columns, numeric, Path(folder))
         target = Path(folder) / "sorted.parquet"
-        selected = ", ".join(quote(name) for name in columns)
         order = ", ".join(quote(name) for name in keys)
         _query(
-            f"COPY (SELECT {selected} FROM {ROWS} ORDER BY {order}) "
+            f"COPY (SELECT * FROM ({rows}) ORDER BY {order}) "
             f"TO {text_of(target)} (FORMAT parquet, COMPRESSION snappy)",
-            files,
             folder,
             table.label,
         )
-        ordered_table = ParquetTable([target], table.label)
+        ordered_table = made_table(target, table.label)
         weakref.finalize(ordered_table, stack.pop_all().close)
         return ordered_table
 
@@ -121,12 +121,10 @@ def check_no_duplicates(table: BatchSource, keys: Sequence[str]) -> None:
             raise duplicate_error(*(repeated[key][0].as_py() for key in keys))
         return
     with temporary_folder() as folder:
-        files = as_parquet(table, keys, (), Path(folder))
-        selected = ", ".join(quote(name) for name in keys)
+        source = rows_of(table, keys, (), Path(folder))
         known = " AND ".join(present(name, table.schema.field(name).type) for name in keys)
         rows = _query(
-            f"SELECT {selected} FROM {ROWS} GROUP BY ALL HAVING count(*) > 1 AND {known} LIMIT 1",
-            files,
+            f"SELECT * FROM ({source}) GROUP BY ALL HAVING count(*) > 1 AND {known} LIMIT 1",
             folder,
             table.label,
         )
@@ -155,55 +153,17 @@ def _ascends(*keys: pa.Array) -> bool:
     return not pc.any(pc.and_(same, pc.less_equal(*pairs[-1]))).as_py()
 
 
-def as_parquet(
-    table: BatchSource, columns: Sequence[str], numeric: Sequence[str], folder: Path
-) -> list[str]:
-    """Return Parquet files that hold the table, writing one when it is elsewhere."""
-    as_stored = isinstance(table, ParquetTable) and not (len(table.partitions) or any(table.casts))
-    if isinstance(table, ParquetTable) and as_stored and table.files:
-        return [str(file) for file in table.sources]
-    spool = folder / "spool.parquet"
-    writer: pq.ParquetWriter | None = None
-    for batch in table.batches(columns, numeric, KEY_BATCH):
-        writer = writer or pq.ParquetWriter(spool, batch.schema)
-        writer.write_batch(batch)
-    if writer is None:
-        raise DataError(f"{table.label} has no rows")
-    writer.close()
-    return [str(spool)]
-
-
-def connected(folder: str) -> Any:
-    """Connect to DuckDB with bounded memory; what does not fit spills to the folder."""
-    import duckdb  # heavy
-
-    return duckdb.connect(config={"memory_limit": SORT_MEMORY, "temp_directory": folder})
-
-
-@contextlib.contextmanager
-def explained(label: str) -> Iterator[None]:
-    """Turn an error of DuckDB about a table into one sentence."""
-    try:
-        yield
-    except Exception as error:
-        duckdb = sys.modules.get("duckdb")  # heavy, and only few logs need it
-        if duckdb is None or not isinstance(error, duckdb.Error):
-            raise
-        raise FileError(f"{label} cannot be prepared: {first_line(error)}") from error
-
-
-def _query(sql: str, files: Sequence[str], folder: str, label: str) -> list[tuple[Any, ...]]:
+def _query(sql: str, folder: str, label: str) -> list[tuple[Any, ...]]:
     check_memory(SORT_ROOM, f"sorting {label}")
     import duckdb  # heavy, and only unordered logs on disk need it
 
-    names = [glob.escape(file) for file in files]
     try:
         with connected(folder) as db:
-            rows: list[tuple[Any, ...]] = db.execute(sql, [names]).fetchall()
+            rows: list[tuple[Any, ...]] = db.execute(sql).fetchall()
     except (duckdb.Error, RuntimeError) as error:
         if isinstance(error, duckdb.InterruptException) or "interrupt" in str(error).lower():
             raise KeyboardInterrupt from error
-        raise FileError(f"{label} cannot be sorted: {error}") from error
+        raise FileError(f"{label} cannot be sorted: {in_real_names(str(error))}") from error
     return rows
 
 
@@ -216,19 +176,3 @@ def temporary_folder() -> Iterator[str]:
     remove_left_by_the_dead(Path(tempfile.gettempdir()), SORTING)
     with tempfile.TemporaryDirectory(prefix=run_prefix(SORTING)) as name, temporary(Path(name)):
         yield name
-
-
-def quote(name: str) -> str:
-    """Quote a column's name for SQL."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def text_of(value: Any) -> str:
-    """Quote a text for SQL."""
-    return "'" + str(value).replace("'", "''") + "'"
-
-
-def present(name: str, kind: pa.DataType) -> str:
-    """Return the condition that a column has a value, for SQL."""
-    finite = f" AND isfinite({quote(name)})" if pa.types.is_floating(kind) else ""
-    return f"{quote(name)} IS NOT NULL{finite}"

@@ -91,7 +91,9 @@ def test_days_that_hold_no_absorbed_unit_are_told_where_they_are_alike(alike):
 def test_one_mistyped_outcome_that_decides_an_effect_is_named():
     rows = make_rows(0, alike=False)
     rows["y"][17] = 1e6
-    told = [text for text in ivvi.fit(ivvi.read_logs(rows, **ROLES)).warnings if "dominates" in text]
+    told = [
+        text for text in ivvi.fit(ivvi.read_logs(rows, **ROLES)).warnings if "dominates" in text
+    ]
     assert len(told) == 1
     assert "row 18 of those used" in told[0]
     assert "1e+06" in told[0]

@@ -470,3 +470,39 @@ def test_parts_of_one_world_are_added_in_silence(seed, outcome):
     with warnings.catch_warnings():
         warnings.simplefilter("error", IvviWarning)
         update(model, two)
+
+
+def test_rows_of_the_model_that_were_rounded_are_found_again(halves, tmp_path):
+    _, old, new = halves
+    fit(old, tmp_path / "model")
+    for source, code in ((old, 2), (new, 0)):
+        rows = {
+            name: np.round(values, 6) if values.dtype.kind == "f" else values
+            for name, values in pq.read_table(source).to_pandas().items()
+        }
+        written = write_table({n: np.asarray(v) for n, v in rows.items()}, tmp_path / "again.csv")
+        result = run("update", tmp_path / "model", written)
+        assert result.code == code, result
+        assert ("repeats rows" in result.err) == (code == 2)
+
+
+@LOST
+def test_steps_of_named_episodes_that_the_model_has_are_refused():
+    rows, other = make_rows(40, 20, seed=1), make_rows(40, 20, seed=2)
+    names = [f"p{i}" for i in rows["episode"]]
+    fitted = estimate(read_logs(rows | {"episode": names}), episodes=True)
+    with pytest.raises(DataError, match="40 values of episode with a step that is already in"):
+        update(fitted, other | {"episode": names})
+    later = {"episode": names, "step": other["step"] + 19}
+    assert update(fitted, other | later).moments.n == 2 * 760
+    assert update(fitted, other | {"episode": names}, again=True).moments.n == 2 * 760
+
+
+@pytest.mark.parametrize("convert", [lambda x: 10 * x, lambda x: x / 10, lambda x: 1.8 * x + 32])
+def test_a_column_in_another_usual_unit_is_named_without_clusters(convert):
+    rows, other = (make_rows(40, 20, d=1, seed=seed) for seed in (1, 2))
+    rows["x0"], other["x0"] = rows["x0"] + 20, convert(other["x0"] + 20)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        update(estimate(read_logs(rows)), other)
+    assert any("the mean of x0 is" in str(one.message) for one in said)

@@ -199,7 +199,7 @@ BAD = {
     "words for the end": ({"died": ["home"] * 48}, r"'died\[home\]' says .* ended, and a row"),
     "numbers for the end": ({"died": np.full(48, 2)}, "holds 2; expected true and false"),
     "a row after the end": ({"died": np.arange(48) == 3}, "a row follows it .patient 0 and day 4"),
-    "a reward in words": ({"reward": ["good", "bad"] * 24}, "reward column 'reward' .* numbers"),
+    "a reward in words": ({"reward": ["good", "bad"] * 24}, "'good' in data row 0 .* numbers"),
 }
 
 

@@ -139,3 +139,10 @@ def test_moments_with_fractions_of_a_second_in_a_csv_file_are_steps(tmp_path: Pa
     """Arrow reads them as nanoseconds with a zone."""
     pa.csv.write_csv(table(hours("%Y-%m-%dT%H:%M:%S.250Z")), tmp_path / "log.csv")
     assert is_in_order(opened(tmp_path / "log.csv", every="1h"))
+
+
+def test_steps_of_letters_are_told_of_numbers_and_dates(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("id,t,x,a,z\n" + "".join(f"{i // 4},V{i % 4},1,2,3\n" for i in range(8)))
+    with pytest.raises(InputError, match=r"'V0' .* no date; expected numbers .0, 1"):
+        ivvi.read_logs(path, state="x", action="a", instrument="z", episode="id", step="t")

@@ -14,6 +14,8 @@ from ivvi.categories import levels_alike, levels_unknown
 from ivvi.diagnostics.misspecification.category_codes import category_codes
 from ivvi.diagnostics.misspecification.leakage import leaks
 from ivvi.diagnostics.misspecification.lost_rows import lost_rows
+from ivvi.diagnostics.misspecification.mixed_units import mixed_units
+from ivvi.diagnostics.misspecification.next_state_units import next_state_doubts
 from ivvi.errors import InputError
 from ivvi.logs import Batch, Counts, Log, Roles
 from ivvi.logs.columns.missing_codes import missing_codes
@@ -41,6 +43,7 @@ def data_warnings(log: Log, head: Batch, counts: Counts, *, linear: bool) -> tup
     """Return the doubts that the first transitions of a log, `head`, and its counts raise."""
     if log.is_residual or not len(head):
         return ()
+    units = mixed_units(head, log.roles)
     head = head.first(MOST_ROWS)
     missing = missing_codes(head, log.roles)
     codes = category_codes(head, log.roles) if linear else []
@@ -48,6 +51,8 @@ def data_warnings(log: Log, head: Batch, counts: Counts, *, linear: bool) -> tup
     named = [one.warning for doubts in (late, missing, codes) for one in doubts[:MOST]]
     texts = (
         *named,
+        *units,
+        *next_state_doubts(head, log.roles),
         *levels_alike(log.roles.categories),
         *levels_unknown(log.roles.categories),
         lost_in_gaps(log, counts),

@@ -9,6 +9,7 @@ of rows of an episode had one score.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from ivvi._io.arrays import Floats
 from ivvi.diagnostics.first_stage import first_stage
+from ivvi.diagnostics.misspecification.mixed_units import CONVERSIONS
 from ivvi.estimators import Estimate, Exact, StandardErrors
 from ivvi.estimators.covariance.estimate_covariance import residual_score, with_errors
 from ivvi.estimators.covariance.scores import score
@@ -28,6 +30,10 @@ APART = 10.0
 """Standard deviations, the larger of two, between means of columns in different units."""
 SCALED = 15.0
 """Ratio of standard deviations, and of means, of columns in different units."""
+TENTH, FAR_UNITS, NEAR_MEAN, NEAR_SPREAD = 10.0, 3.0, 0.25, 0.1
+"""Least factor between units that are told by mean and spread together, standard deviations between
+the means, and how far, after the conversion, means (in standard deviations) and the logarithms of
+spreads may lie apart."""
 LARGE = 4.5
 """Standard errors between effects of parts that do not belong together."""
 MATERIAL, NOTICED = 0.25, 0.02
@@ -79,12 +85,26 @@ def _is_rescaled(mean: Sequence[float], sd: Sequence[float]) -> bool:
     """Whether two samples of a column are too far apart, or one is a multiple of the other."""
     if min(sd) <= 0 or any(np.isclose(s**2, m * (1 - m)) for m, s in zip(mean, sd, strict=True)):
         return False  # constant in a part, as a year is; or 0 and 1, which may be rare
-    if abs(mean[0] - mean[1]) > APART * max(sd):
+    if abs(mean[0] - mean[1]) > APART * max(sd) or _is_converted(mean, sd):
         return True
     ratio = sd[1] / sd[0]
     centred = all(abs(m) < s / 3 for m, s in zip(mean, sd, strict=True))
     of_means = mean[1] / mean[0] if mean[0] else 0.0
     return max(ratio, 1 / ratio) > SCALED and (centred or 0.5 < of_means / ratio < 2.0)
+
+
+def _is_converted(mean: Sequence[float], sd: Sequence[float]) -> bool:
+    """Whether mean and spread of one sample are those of the other in a unit ten times as small.
+
+    Other usual units are so too, if they are as far from each other.
+    """
+    for factor, shift, _ in CONVERSIONS:
+        for (m, s), (m2, s2) in itertools.permutations(zip(mean, sd, strict=True)):
+            apart = abs(m2 - m) > FAR_UNITS * s and (factor >= TENTH or shift)
+            near = abs(m2 - factor * m - shift) < NEAR_MEAN * s2
+            if apart and near and abs(np.log(s2 / (factor * s))) < NEAR_SPREAD:
+                return True
+    return False
 
 
 def _other_effects(one: LabelledSums, two: LabelledSums, total: Moments) -> Iterator[str]:

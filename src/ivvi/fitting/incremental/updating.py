@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ivvi._io.arrays import Floats
 from ivvi.errors import DataError, InputError, IvviWarning, NoNextStateError
@@ -28,6 +29,9 @@ from ivvi.logs.log import Progress
 from ivvi.logs.sample import Sample
 from ivvi.moments import Moments, compute_moments
 
+ROUNDED, MOST_NEAR = 1e-4, 512
+"""Standard deviations by which the same value may differ in two files, and rows that are compared
+with each."""
 FEWEST_AGAIN, DISTINCT = 5, 0.98
 """Rows of the model that stand in a new log by no chance, if so many of its rows differ."""
 
@@ -98,6 +102,8 @@ def update(
         moments, counts = compute_moments(log, design, **what_is_kept)
     except NoNextStateError as error:
         raise DataError(_without_seam(log, error)) from error
+    if not again:
+        _check_steps(shard.moments, moments, log, place)
     _warn_of_lost_steps(shard.moments, moments, shard.roles)
     fresh = tuple(content for content in files if content not in shard.files)
     added = Shard(moments, counts, shard.roles, fresh, log.label)
@@ -118,12 +124,17 @@ def update(
 def _check_new(log: Log, sample: Sample, place: str) -> None:
     """Refuse a log that repeats rows of the model: an export that holds all rows each time.
 
+    Rows are the same where all columns agree up to what rounding to a few digits leaves.
     Instruments are left out: those that are means (``loo:``) change with the other rows.
     """
     head = log.watched(None).head()
     known, fresh = (np.column_stack([one.x, one.a, one.y]) for one in (sample, head))
-    different = len(np.unique(_keys(fresh)))
-    repeated = int(np.isin(np.unique(_keys(known)), _keys(fresh)).sum())
+    if not (len(known) and len(fresh)):
+        return
+    spread = known.std(axis=0)
+    digits = ROUNDED * np.where(spread > 0, spread, np.maximum(abs(known[0]), 1.0))
+    different = len(np.unique(_keys(np.round(fresh / digits))))
+    repeated = int(_stand_in(known / digits, fresh / digits).sum())
     if repeated < FEWEST_AGAIN or different < DISTINCT * len(fresh):
         return
     raise DataError(
@@ -131,6 +142,44 @@ def _check_new(log: Log, sample: Sample, place: str) -> None:
         "rows that it keeps appear again and would be counted twice; give only the new rows"
         f"{_since(log.roles)}, refit all rows, or add them anyway with again (--again)"
     )
+
+
+def _stand_in(known: Floats, fresh: Floats) -> NDArray[np.bool_]:
+    """Return which rows (m, d) are among others (n, d), up to 1 in every column; different ones."""
+    factors = np.random.default_rng(0).normal(size=known.shape[1])
+    keys = fresh @ factors
+    order = np.argsort(keys)
+    known = np.unique(known, axis=0)
+    reach, own = np.abs(factors).sum(), known @ factors
+    first, last = (np.searchsorted(keys[order], own + d) for d in (-reach, reach))
+    near = [
+        bool((np.abs(fresh[order[i : min(j, i + MOST_NEAR)]] - row) <= 1).all(axis=1).any())
+        for row, i, j in zip(known, first.tolist(), last.tolist(), strict=True)
+    ]
+    return np.array(near, dtype=bool)
+
+
+def _check_steps(old: Moments, new: Moments, log: Log, place: str) -> None:
+    """Refuse rows of episodes and steps that the model has, where it keeps both by name."""
+    one, two, roles = old.episodes, new.episodes, log.roles
+    numbered = dict(roles.asked).get("step", (roles.step,)) != (roles.step,)
+    if numbered or not roles.derived or one is None or two is None or one.by:
+        return
+    if one.counted and two.counted:  # ids that only count may be those of others
+        return
+    if one.spans is None or two.spans is None or not (one.labels and two.labels):
+        return
+    known = dict(zip(one.labels, one.spans.tolist(), strict=True))
+    own = zip(two.labels, two.spans.tolist(), strict=True)
+    pairs = [(span, known[label]) for label, span in own if label in known]
+    again = sum(here[0] <= there[1] and there[0] <= here[1] for here, there in pairs)
+    if again >= max(FEWEST_AGAIN, len(pairs) / 2):
+        raise DataError(
+            f"{log.label} holds {again:,} values of {roles.episode} with a {roles.step} that is "
+            f"already in {place}, so their rows would be counted twice; give only the new rows"
+            f"{_since(roles)}, give {roles.step} values that go on, or add them anyway with again "
+            "(--again)"
+        )
 
 
 def _since(roles: Roles) -> str:

@@ -35,20 +35,21 @@ from ivvi.logs.instruments.leave_one_out_means import (
     leave_one_out_mean,
     split_instruments,
 )
-from ivvi.logs.scan_position import Counts
-from ivvi.logs.schema import Schema
-from ivvi.logs.sorting import (
-    ROWS,
-    as_parquet,
+from ivvi.logs.queries import (
     connected,
     explained,
+    made_table,
     present,
     quote,
-    temporary_folder,
+    rows_of,
     text_of,
+    with_aliases,
+    with_real_names,
 )
+from ivvi.logs.scan_position import Counts
+from ivvi.logs.schema import Schema
+from ivvi.logs.sorting import temporary_folder
 from ivvi.logs.tables.arrow import plain_type
-from ivvi.logs.tables.parquet_files import ParquetTable
 from ivvi.logs.tables.table import PASSES, ArrowTable, BatchSource
 
 PADDING = ("drop", "first")
@@ -247,7 +248,7 @@ class _Plan:
         if self.times.are_numbered:
             made.append(f"__step AS {quote(str(self.times.column))}")
         if self.times.has_dt:
-            made.append(f"coalesce(__ahead, median(__ahead) OVER ()) AS {DT}")
+            made.append(f"coalesce(__ahead, median(__ahead) OVER ()) AS {quote(DT)}")
         for name in self.lagged:
             root, _, k = name.rpartition("_lag")
             made.append(f"{self._lag(root, int(k))} AS {quote(name)}")
@@ -365,11 +366,9 @@ def _opened(table: BatchSource, stack: contextlib.ExitStack, folder: str) -> tup
     """Return a connection and what it calls the rows."""
     db = stack.enter_context(connected(folder))
     if isinstance(table, ArrowTable):
-        db.register("log_rows", table.table)
+        db.register("log_rows", with_aliases(table))
         return db, "log_rows"
-    files = as_parquet(table, list(table.schema.names), (), Path(folder))
-    listed = ", ".join(text_of(file) for file in files)
-    return db, ROWS.replace("?", f"[{listed}]")
+    return db, f"({rows_of(table, table.schema.names, (), Path(folder))})"
 
 
 def _result(
@@ -377,13 +376,14 @@ def _result(
 ) -> BatchSource:
     with explained(table.label):
         if isinstance(table, ArrowTable):
-            result = ArrowTable(db.sql(query).to_arrow_table(), table.label, table.files)
+            rows = with_real_names(db.sql(query).to_arrow_table())
+            result = ArrowTable(rows, table.label, table.files)
             if not result.num_rows:
                 raise DataError(f"{table.label}: no row is left {_WHY}")
             return result
         target = Path(folder) / "windows.parquet"
         db.execute(f"COPY ({query}) TO {text_of(target)} (FORMAT parquet, COMPRESSION snappy)")
-    written = ParquetTable([target], table.label)
+    written = made_table(target, table.label)
     if not written.num_rows:
         raise DataError(f"{table.label}: no row is left {_WHY}")
     written.files = list(table.files)

@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from ivvi.errors import ColumnError, DataError, InputError
 from ivvi.logs.columns.category_encoding import is_text
+from ivvi.logs.queries import in_real_names, quote, text_of
 from ivvi.logs.schema import Schema
-from ivvi.logs.sorting import duplicate_error, quote, text_of
+from ivvi.logs.sorting import duplicate_error
 from ivvi.logs.tables.arrow import as_times, plain_type
 from ivvi.logs.tables.table import ArrowTable, BatchSource
 
@@ -182,17 +183,19 @@ class StepTimes:
                 f"{self._parsed} IS NULL ORDER BY try_cast(v AS DOUBLE) IS NOT NULL, __n LIMIT 1"
             ).fetchall()
         except duckdb.Error as error:
-            sentence = str(error).strip().splitlines()[0]
+            sentence = in_real_names(str(error).strip().splitlines()[0])
             raise InputError(
                 f"the date format {asked!r} cannot be read ({sentence}); expected one such as "
                 "%d.%m.%Y, or several, separated by semicolons"
             ) from error
         if bad:
+            guessed = "" if asked else _guessed(db, rows, value)
             row, text = bad[0]
-            expected = f"dates as {asked}" if asked else "dates such as 2024-03-01"
+            numbers = "numbers (0, 1, 2), or dates such as 2024-03-01"
+            expected = f"dates as {asked}" if asked else numbers
             raise DataError(
                 f"step column {self.step!r} of {label} holds {text!r} in data row {row} (from 0), "
-                f"which is no date; expected {expected}{'' if asked else _guessed(db, rows, value)}"
+                f"which is no date; expected {expected}{guessed}"
             )
 
     def spacing(self, db: Any, rows: str) -> tuple[str, ...]:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from ivvi.categories import CodedColumn
 from ivvi.errors import ColumnError
 from ivvi.logs.columns.patterns import match_columns
+from ivvi.logs.queries import quote, text_of
 from ivvi.logs.schema import Schema
-from ivvi.logs.sorting import quote, text_of
 
 LOO = "loo:"
 

@@ -87,6 +87,7 @@ class CsvTable:
     def __init__(self, files: Sequence[Path], label: str) -> None:
         self.files: Sequence[Path] = list(files)
         self.label = label
+        self._empty_lines = False
         schemas = [self._guessed_schema(file) for file in self.files]
         self.schema = schemas[0]
         for file, schema in zip(self.files[1:], schemas[1:], strict=True):
@@ -102,9 +103,20 @@ class CsvTable:
         types = {name: kind for name, kind in types.items() if kind != pa.null()}
         for file in self.files:
             with self._explained(file, [name for name in numeric if name in types]):
-                for block in _open_csv(file, include_columns=list(columns), column_types=types):
+                settings: dict[str, Any] = {"include_columns": list(columns)}
+                settings |= {"column_types": types, "empty_lines": self._empty_lines}
+                for block in _open_csv(file, **settings):
                     for start in range(0, block.num_rows, size):
                         yield block.slice(start, size)
+
+    def with_empty_lines(self) -> CsvTable:
+        """Return the table in which an empty line of a single column is a row without a value.
+
+        Otherwise Arrow leaves it out, and the rows after it are no longer the lines of the file.
+        """
+        made = copy.copy(self)
+        made._empty_lines = len(self.schema) == 1 and any(map(_has_gap, self.files))
+        return made
 
     def with_ids(self, names: Sequence[str]) -> CsvTable:
         """Return the table in which these columns are text where numbers would not tell them apart.
@@ -268,6 +280,18 @@ def _unreadable(error: BaseException) -> str:
     return f"cannot be read as CSV: {first_line(error)}"
 
 
+def _opened(file: Path) -> Any:
+    """Open a file, compressed or not, for reading bytes."""
+    return (gzip.open if file.name.lower().endswith(".gz") else open)(file, "rb")
+
+
+def _has_gap(file: Path) -> bool:
+    """Return whether an empty line stands between others, and not only after the last."""
+    with _opened(file) as lines:
+        filled = [bool(line.strip()) for line in lines]
+    return not all(filled[: max((i + 1 for i, full in enumerate(filled) if full), default=0)])
+
+
 def _not_utf8(what: str) -> str:
     return f"{what} is not UTF-8 (Latin-1, perhaps); save the file as UTF-8"
 
@@ -275,7 +299,7 @@ def _not_utf8(what: str) -> str:
 def _cause(file: Path) -> str:
     """Say what is not CSV in the first lines of a file, if they show it."""
     try:
-        with (gzip.open if file.name.lower().endswith(".gz") else open)(file, "rb") as opened:
+        with _opened(file) as opened:
             start = opened.read(LOOKED_AT)
     except (OSError, EOFError):
         return ""
@@ -337,12 +361,16 @@ def _delimiter(file: Path) -> str:
     return "\t" if re.search(r"\.(tsv|tab|txt)(\.gz)?$", file.name.lower()) else ","
 
 
-def _open_csv(file: Path, **options: Any) -> pa.csv.CSVStreamingReader:
+def _open_csv(
+    file: Path, *, empty_lines: bool = False, **options: Any
+) -> pa.csv.CSVStreamingReader:
     delimiter = _delimiter(file)
     return pa.csv.open_csv(
         file,
         read_options=pa.csv.ReadOptions(block_size=CSV_BLOCK),
-        parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        parse_options=pa.csv.ParseOptions(
+            delimiter=delimiter, newlines_in_values=True, ignore_empty_lines=not empty_lines
+        ),
         convert_options=pa.csv.ConvertOptions(strings_can_be_null=True, **options),
     )
 

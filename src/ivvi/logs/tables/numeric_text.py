@@ -103,6 +103,31 @@ def many_codes(
     return tuple(notes)
 
 
+def check_no_text(table: BatchSource, columns: Sequence[str], otherwise: str = "") -> None:
+    """Refuse columns of text where numbers are needed, with the first cell that is none.
+
+    `otherwise` says what else is expected.
+    """
+    for name in [n for n in columns if is_text(table.schema.field(n).type)]:
+        row, example = 0, None
+        for block in table.batches([name], (), BLOCK):
+            cells = block.column(name)
+            known = pc.fill_null(pc.match_substring_regex(cells, NUMBER), True)
+            at = pc.index(known, pa.scalar(False)).as_py()
+            if at >= 0:
+                raise ColumnError(
+                    f"column {name!r} of {table.label} holds text: {cells[at].as_py()!r} in data "
+                    f"row {row + at} (from 0); expected numbers{otherwise}"
+                )
+            example = next(iter(cells.drop_null().to_pylist()), example)
+            row += block.num_rows
+        if example is not None:
+            raise ColumnError(
+                f"column {name!r} of {table.label} holds numbers as text, such as {example!r}; "
+                f"expected numbers: make the column numeric in the table{otherwise}"
+            )
+
+
 class NumberTable(TableView):
     """A table in which some columns of text are read as numbers."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,8 @@ READ_BUFFER = 1 << 16
 """Bytes of a column that are read at a time: whole columns would be in memory twice."""
 SOURCE_KEY = "ivvi.source"
 """Metadata key of a schema that records where a log comes from."""
+LAST = "\U0010ffff"
+"""A text after all others."""
 NULL = "__HIVE_DEFAULT_PARTITION__"
 """Name of the partition folder for rows without a value."""
 
@@ -97,14 +99,21 @@ class ParquetTable:
 
     Where a `root` is given, the names of the folders below it (``year=2024``) are columns too:
     `partitions` has their schema, and `constants` their values for each file.
+
+    Columns with other names in the files are `stored_as` these.
     """
 
     in_memory = False
 
     def __init__(
-        self, sources: Sequence[Path | RemoteFile], label: str, root: str | None = None
+        self,
+        sources: Sequence[Path | RemoteFile],
+        label: str,
+        root: str | None = None,
+        *,
+        stored_as: Mapping[str, str] | None = None,
     ) -> None:
-        self.sources = list(sources)
+        self.sources, self.stored_as = list(sources), dict(stored_as or {})
         self.files: Sequence[Path] = [file for file in sources if isinstance(file, Path)]
         self.num_rows: int | None = 0
         schemas: list[pa.Schema] = []
@@ -112,7 +121,7 @@ class ParquetTable:
             with _opened_parquet(file) as parquet:
                 schemas.append(parquet.schema_arrow)
                 self.num_rows += parquet.metadata.num_rows
-        self.schema = schemas[0]
+        self.schema = _with_shown_names(schemas[0], self.stored_as)
         source = (self.schema.metadata or {}).get(SOURCE_KEY.encode(), b"").decode()
         self.label = f"{label}, {source}" if source else label
         for file, schema in zip(self.sources[1:], schemas[1:], strict=True):
@@ -130,12 +139,31 @@ class ParquetTable:
         They begin at row `start`; row groups before it are not decoded.
         """
         check_numeric(self.schema, numeric, self.label)
+        own = [self.stored_as.get(name, name) for name in columns]
         for file, constants, kinds in zip(self.sources, self.constants, self.casts, strict=True):
             with _opened_parquet(file) as parquet:
                 groups = range(parquet.num_row_groups)
-                for rows in _decoded(parquet, groups, list(columns), size, constants, start):
-                    yield cast_columns(rows, kinds)
+                for rows in _decoded(parquet, groups, own, size, constants, start):
+                    known = cast_columns(rows, kinds)
+                    yield _with_shown(known, self.stored_as) if self.stored_as else known
                 start = max(0, start - parquet.metadata.num_rows)
+
+    def lowest_texts(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the least text of columns, of those for which the files have statistics."""
+        lowest = dict.fromkeys(names, LAST)
+        for file in self.sources:
+            with _opened_parquet(file) as parquet:
+                about = parquet.metadata
+                paths = [about.schema.column(i).path for i in range(about.num_columns)]
+            for name in list(lowest):
+                stored = self.stored_as.get(name, name)
+                column = paths.index(stored) if paths.count(stored) == 1 else None
+                least = None if column is None else _least_text(about, column)
+                if least is None:
+                    del lowest[name]
+                else:
+                    lowest[name] = min(lowest[name], least)
+        return lowest
 
     def pieces(self, rows: int) -> list[ParquetPiece]:
         """Cut the table between row groups into pieces of at least `rows` rows, in order."""
@@ -171,16 +199,45 @@ class ParquetPiece:
         self.files: Sequence[Path] = [source] if isinstance(source, Path) else []
         self.groups, self.constants, self.casts = groups, constants, kinds
         self.num_rows: int | None = rows
-        self.label, self.schema = whole.label, whole.schema
+        self.label, self.schema, self.stored_as = whole.label, whole.schema, whole.stored_as
 
     def batches(
         self, columns: Sequence[str], numeric: Sequence[str], size: int
     ) -> Iterator[pa.RecordBatch]:
         """Yield decoded rows."""
         check_numeric(self.schema, numeric, self.label)
+        own = [self.stored_as.get(name, name) for name in columns]
         with _opened_parquet(self.source) as parquet:
-            for rows in _decoded(parquet, self.groups, list(columns), size, self.constants):
-                yield cast_columns(rows, self.casts)
+            for rows in _decoded(parquet, self.groups, own, size, self.constants):
+                known = cast_columns(rows, self.casts)
+                yield _with_shown(known, self.stored_as) if self.stored_as else known
+
+
+def _least_text(about: Any, column: int) -> str | None:
+    """Return the least text of a column of a file, or None if the file does not say."""
+    least = LAST
+    for group in range(about.num_row_groups):
+        facts = about.row_group(group).column(column).statistics
+        rows = about.row_group(group).num_rows
+        if facts is not None and facts.has_null_count and facts.null_count == rows:
+            continue
+        if facts is None or not facts.has_min_max or not isinstance(facts.min, str):
+            return None
+        least = min(least, facts.min)
+    return least
+
+
+def _with_shown_names(schema: pa.Schema, stored_as: Mapping[str, str]) -> pa.Schema:
+    """Return a file's schema under the names of the table."""
+    shown = {stored: name for name, stored in stored_as.items()}
+    fields = [field.with_name(shown.get(field.name, field.name)) for field in schema]
+    return pa.schema(fields, metadata=schema.metadata)
+
+
+def _with_shown(rows: pa.RecordBatch, stored_as: Mapping[str, str]) -> pa.RecordBatch:
+    """Return rows of a file under the names of the table."""
+    shown = {stored: name for name, stored in stored_as.items()}
+    return rows.rename_columns([shown.get(name, name) for name in rows.schema.names])
 
 
 def partition_columns(

@@ -20,14 +20,10 @@ from ivvi.errors import ColumnError, DataError, FileError, InputError
 from ivvi.logs.tables import parquet_files
 from ivvi.logs.tables.arrow import cast_columns, casts, first_line, is_unnamed_index, plain, widened
 from ivvi.logs.tables.csv_files import CsvTable
+from ivvi.logs.tables.file_kinds import check_folder, check_kinds, kind_of
 from ivvi.logs.tables.parquet_files import ParquetTable, find_remote, is_parquet
 from ivvi.logs.tables.table import ArrowTable, BatchSource
 
-CSV_SUFFIXES = (".csv", ".tsv", ".tab", ".txt", ".csv.gz", ".tsv.gz", ".tab.gz", ".txt.gz")
-"""Endings of text files: commas between the columns of .csv, tabs between those of the others."""
-ARROW_SUFFIXES = (".arrow", ".feather", ".ipc")
-PANDAS_SUFFIXES = (".dta", ".sas7bdat", ".xpt")
-"""Endings of Stata and SAS files, which pandas reads into memory at once."""
 CONVERT = {
     (".rda", ".rdata", ".rds"): "an R file; export it from R with "
     "arrow::write_parquet(table, 'log.parquet') or write.csv(table, 'log.csv', row.names = FALSE)",
@@ -87,7 +83,7 @@ def _table_of_frame(frame: Any) -> pa.Table:
         raise ColumnError(f"the log has {times} columns named {twice[0]!r}")
     try:
         table = pa.Table.from_pandas(frame)
-    except pa.ArrowException:
+    except (pa.ArrowException, OverflowError):
         frame = frame.copy(deep=False)
         for name in [n for n, kind in frame.dtypes.items() if str(kind) == "object"]:
             frame[name] = frame[name].map(str, na_action="ignore")
@@ -115,6 +111,8 @@ def _open_local(path: str) -> BatchSource:
             few = " (CSV files are named by a pattern: 'folder/*.csv')"
             hint = few if any(Path(path).glob("*.csv*")) else ""
             raise FileError(f"the folder {path} holds no Parquet file (*.parquet){hint}")
+        check_folder(Path(path), files)
+        check_kinds(files, path)
         return ParquetTable(files, path, str(Path(path)))
     matched = glob.has_magic(path) and not os.path.exists(path)
     if matched:
@@ -126,19 +124,20 @@ def _open_local(path: str) -> BatchSource:
     if not files[0].exists():
         raise FileError(f"{path} does not exist")
     _check_regular(files)
+    check_kinds(files, path)
     return _open_files(files, path, "" if matched else None)
 
 
 def _open_files(files: Sequence[Path], path: str, root: str | None) -> BatchSource:
     """Open files of one kind, which the ending of the first says."""
-    name = files[0].name.lower()
-    if name.endswith(CSV_SUFFIXES):
+    name, kind = files[0].name.lower(), kind_of(files[0])
+    if kind == "CSV":
         return CsvTable(files, path)
-    if name.endswith(ARROW_SUFFIXES):
+    if kind == "Arrow":
         return ArrowTable(_read_arrow(files), path, files)
-    if name.endswith(parquet_files.SUFFIXES):
+    if kind == "Parquet":
         return ParquetTable(files, path, root)
-    if name.endswith(PANDAS_SUFFIXES):
+    if kind:
         return ArrowTable(_read_by_pandas(files), path, files)
     for endings, words in CONVERT.items():
         if name.endswith(endings):
@@ -215,4 +214,14 @@ def _table_of_arrays(arrays: Mapping[str, Any]) -> pa.Table:
     lengths = {name: len(array) for name, array in columns.items()}
     if len(set(lengths.values())) > 1:
         raise DataError(f"the arrays differ in length: {lengths}")
-    return pa.table(columns)
+    try:
+        return pa.table(columns)
+    except OverflowError:  # a whole number of more than 64 bits, such as an id
+        return pa.table({name: _as_text(values) for name, values in columns.items()})
+
+
+def _as_text(values: Any) -> Any:
+    """Return objects as text, None where one is missing, and other arrays as they are."""
+    if getattr(values, "dtype", np.dtype(float)).kind != "O":
+        return values
+    return [None if value is None or value != value else str(value) for value in values]

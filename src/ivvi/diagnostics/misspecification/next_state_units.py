@@ -1,0 +1,60 @@
+"""Are the next states that a table holds neither copies of its states nor in another unit?"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ivvi.diagnostics.misspecification.mixed_units import CONVERSIONS
+from ivvi.errors import DataError
+from ivvi.features.design import Floats
+from ivvi.logs import Batch, Roles
+
+FEWEST = 20
+"""Rows from which on equal columns are no chance."""
+TENTH = 10.0
+"""Least factor between two units that a step does not bring about."""
+APART, NEAR, NEAR_SPREAD = 3.0, 1.0, 0.7
+"""Standard deviations between the means of state and next state, and, after the conversion, the
+most between these and between the logarithms of their spreads."""
+
+
+def next_state_doubts(head: Batch, roles: Roles) -> list[str]:
+    """Return a warning for each next state in another unit; refuse next states that are copies."""
+    if roles.derived or not roles.next_state or len(head) < FEWEST:
+        return []
+    coded = {name for category in roles.categories for name in category.names}
+    names = [(i, j) for j, i in enumerate(map(roles.state.index, roles.predicted))]
+    amounts = [(i, j) for i, j in names if j < len(roles.next_state)]
+    same = [i for i, j in amounts if np.array_equal(head.x[:, i], head.y[:, j])]
+    if same and len(same) == len(amounts) and roles.reward is None and np.ptp(head.x[:, same]) > 0:
+        raise DataError(
+            f"the next state {roles.next_state[0]!r} equals the state {roles.state[same[0]]!r} in "
+            "every row, so nothing is learned of what the action does; expected the state after "
+            "the action: name another column (next_state=, --next-state), or episode and step, "
+            "from which next states are found"
+        )
+    texts = []
+    for i, j in amounts:
+        words = "" if roles.state[i] in coded else _other_unit(head.x[:, i], head.y[:, j])
+        if words:
+            state, following = roles.state[i], roles.next_state[j]
+            texts.append(
+                f"{following} seems to be in another unit than {state}: {words}; convert one of "
+                "them in the table, since a plan takes the one for the other"
+            )
+    return texts
+
+
+def _other_unit(x: Floats, y: Floats) -> str:
+    """Say that a next state is its state in another unit, or nothing."""
+    sd, sd_y = float(x.std()), float(y.std())
+    if not (sd > 0 and sd_y > 0) or len(np.unique(x)) < FEWEST:
+        return ""
+    far = abs(y.mean() - x.mean()) > APART * sd or abs(np.log(sd_y / sd)) > np.log(TENTH) / 2
+    for factor, shift, _ in CONVERSIONS:
+        for scale, constant in ((factor, shift), (1 / factor, -shift / factor)):
+            apart = abs(y.mean() - scale * x.mean() - constant) / sd_y
+            near = apart < NEAR and abs(np.log(sd_y / (scale * sd))) < NEAR_SPREAD
+            if far and near and (factor >= TENTH or shift):
+                return f"its mean is {y.mean():.4g} beside {x.mean():.4g}"
+    return ""
