@@ -89,7 +89,7 @@ def test_a_level_that_only_ends_episodes_is_named_with_the_remedy():
     log = ivvi.read_logs(pd.DataFrame(rows, columns=["ep", "t", "x", "a", "z"]), **ROLES)
     with pytest.raises(
         IdentificationError,
-        match=r"x 'dead' occurs only in the last row of an episode.* --terminal",
+        match=r"x 'dead' occurs only in the last row of.* --terminal",
     ):
         ivvi.estimate(log)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ivvi.features.design import Floats
+from ivvi._io.arrays import Floats
 from ivvi.logs import Batch, Roles
 
 FACTORS = {10.0: "", 100.0: "", 1000.0: "", 1e6: ""} | {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ivvi._io.arrays import Floats
 from ivvi.diagnostics.misspecification.mixed_units import CONVERSIONS
 from ivvi.errors import DataError
-from ivvi.features.design import Floats
 from ivvi.logs import Batch, Roles
 
 FEWEST = 20
