@@ -17,6 +17,7 @@ from ivvi.diagnostics.misspecification.lost_rows import lost_rows
 from ivvi.errors import InputError
 from ivvi.logs import Batch, Counts, Log, Roles
 from ivvi.logs.columns.missing_codes import missing_codes
+from ivvi.logs.spread_rows import spread
 from ivvi.logs.tables.arrow import is_unnamed_index
 
 MOST = 3
@@ -41,7 +42,7 @@ def data_warnings(log: Log, head: Batch, counts: Counts, *, linear: bool) -> tup
     """Return the doubts that the first transitions of a log, `head`, and its counts raise."""
     if log.is_residual or not len(head):
         return ()
-    head = head.first(MOST_ROWS)
+    head = spread(head, MOST_ROWS)
     missing = missing_codes(head, log.roles)
     codes = category_codes(head, log.roles) if linear else []
     late = leaks(head, log.roles)
@@ -103,9 +104,8 @@ def copied_rows(head: Batch, log: Log) -> str:
     most = max(len(np.unique(column)) for column in rows[first].T)
     if most < CONTINUOUS * len(different) or not _are_copies(log, len(rows)):
         return ""
-    first_ones = "the first " if len(rows) == MOST_ROWS else ""
     return (
-        f"{copies:,} of {first_ones}{len(rows):,} rows are exact copies of another row: standard "
+        f"{copies:,} of {len(rows):,} rows are exact copies of another row: standard "
         "errors count each as a new observation and are too small; remove the copies, or name "
         "the column of what was observed twice (cluster=, --cluster)"
     )
@@ -134,7 +134,7 @@ def counted_rows(head: Batch, roles: Roles) -> str:
 
 
 def _are_copies(log: Log, rows: int) -> bool:
-    """Return whether many of the first rows are the same in the other columns of the table too.
+    """Return whether many of some rows are the same in the other columns of the table too.
 
     A column without a name, which numbers the rows of the file it was read from, says nothing.
     """
@@ -145,7 +145,7 @@ def _are_copies(log: Log, rows: int) -> bool:
     ]
     names = [name for name in names if name and not name.startswith("Unnamed: ")][:MOST_COLUMNS]
     try:
-        block = next(iter(log.table.batches(names, (), rows)), None)
+        block = next(iter(log.shortened(rows).table.batches(names, (), 2 * rows)), None)
     except InputError:  # a column that nobody asked for need not be readable
         return True
     if block is None:
@@ -161,7 +161,7 @@ def cut_off(head: Batch, outputs: Sequence[str]) -> str:
     """
     if not len(head):
         return ""
-    y = head.first(MOST_ROWS).y
+    y = spread(head, MOST_ROWS).y
     for end, word in ((y.max(axis=0), "largest"), (y.min(axis=0), "smallest")):
         shares = (y == end).mean(axis=0)
         for j in np.flatnonzero((shares >= PILED) & (shares < 1)).tolist():

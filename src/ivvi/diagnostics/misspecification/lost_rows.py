@@ -31,7 +31,9 @@ def lost_rows(log: Log) -> str:
         return ""
     columns = list(dict.fromkeys((*roles.columns, *roles.groups)))
     size = log.head_rows
-    block = next(iter(log.ordered_table.batches(columns, roles.numeric, size)), None)
+    short = log.shortened(size)
+    size = size if short is log else 2 * size
+    block = next(iter(short.ordered_table.batches(columns, roles.numeric, size)), None)
     if block is None or (roles.derived and not log.ordered):
         return ""
     lost = _absent(block, roles) if log.drop_missing else np.zeros(block.num_rows, dtype=bool)

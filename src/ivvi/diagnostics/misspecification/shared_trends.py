@@ -33,6 +33,7 @@ from ivvi.estimators import Estimate
 from ivvi.features.design import Floats
 from ivvi.logs import Batch
 from ivvi.logs.instruments.assignment_level import ROWS_PER_GROUP
+from ivvi.logs.spread_rows import spread
 from ivvi.moments import Moments
 from ivvi.moments.welford import Ints
 
@@ -146,7 +147,7 @@ def changed_by_step(
     estimate: Estimate, moments: Moments, head: Batch, times: Floats
 ) -> Change | None:
     """Return the effect that changes with effects of the step, if episodes share steps."""
-    rows = head.first(MOST_ROWS)
+    rows = spread(head, MOST_ROWS)
     if rows.episode is None or len(rows) < FEWEST_STEPS * ROWS_PER_STEP:
         return None
     step = codes_of(times[: len(rows)])
