@@ -40,7 +40,7 @@ def row_warnings(
     far = out_of_range or predicts_worse(method, moments, head, roles)
     own = explained_in_own_row(head, roles)
     shared = _shared_by_steps(method, log, rows, moments, estimate)
-    in_data = data_warnings(log, rows, shard.counts, linear=moments.design.is_raw)
+    in_data = data_warnings(log, head, shard.counts, linear=moments.design.is_raw)
     omitted: dict[str, str] = {}
     mended = (
         own is None and not in_data and not shared
@@ -124,9 +124,14 @@ def _shared_with(
     """Say that an effect changes with effects of a column, and what to do about it."""
     words, absorb = change.words(column), _to_absorb(log, column)
     if first.times(column) is None:
+        text = any(isinstance(one, str) for one in first.levels[column])
+        category = "" if text else f", or add it as a category (categorical={column!r})"
+        if not text and log.roles.formula:
+            category = f", or add C({column})"
         place = (
             f"{words}: if {column} was determined before the action, it moves both the "
-            f"instrument and the outcome: {absorb}; ignore this if it was determined afterwards"
+            f"instrument and the outcome: {absorb}{category}; ignore this if it was determined "
+            "afterwards"
         )
         return {}, place, ""
     if len(first.levels[column]) > len(first.rows) / ROWS_PER_GROUP:

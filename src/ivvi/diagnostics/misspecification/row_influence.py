@@ -17,7 +17,6 @@ from datetime import date
 
 import numpy as np
 
-from ivvi.diagnostics.misspecification.data_warnings import as_dates
 from ivvi.diagnostics.tails_and_quantiles import chi2_tail
 from ivvi.errors import InputError
 from ivvi.estimators import Estimate
@@ -25,6 +24,7 @@ from ivvi.estimators.covariance.influence import Influence
 from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.features.design import Floats
 from ivvi.logs import Batch, Log
+from ivvi.logs.columns.times import as_dates
 from ivvi.logs.instruments.assignment_level import FEWEST_GROUPS, ROWS_PER_GROUP
 from ivvi.moments import Moments
 from ivvi.moments.welford import Ints
@@ -163,7 +163,9 @@ def alike_within(
         return _alike_in_order(influence, log, errors, others, first)
     return (
         f"rows with the same {name} are correlated: standard errors clustered by {name} would be "
-        f"{np.sqrt(larger):.1f} times as large; if such rows belong together (one person, one "
+        f"{np.sqrt(larger):.1f} times as large; if {name} may have moved the instrument too (a "
+        f"place, an hour), absorb it (absorb={name!r}, --absorb {name}), since clusters leave the "
+        "bias; if such rows only belong together (one person, one "
         f"region), cluster by it (cluster={name!r}, --cluster {name}); if it is a trait of each "
         "row, add it to the states"
     )
