@@ -67,8 +67,10 @@ class Log:
         removed: Counts | None = None,
         paths: dict[str, Ints] | None = None,
         progress: Progress | None = None,
+        unfiltered: BatchSource | None = None,
     ) -> None:
         self.progress = progress
+        self.unfiltered = unfiltered  # the table before the filter of `roles.where`
         self._first: list[Batch] | None = None  # see `remembering`
         self._after_first: Position | None = None
         self._spread: Batch | None = None
@@ -194,6 +196,7 @@ class Log:
             removed=self.removed,
             paths=paths,
             progress=self.progress,
+            unfiltered=self.unfiltered,
         )
 
     def watched(self, progress: Progress | None) -> Log:

@@ -12,11 +12,15 @@ import pyarrow as pa
 
 from ivvi.categories import levels_alike, levels_unknown
 from ivvi.diagnostics.misspecification.category_codes import category_codes
+from ivvi.diagnostics.misspecification.filled_values import filled_values
+from ivvi.diagnostics.misspecification.filtered_rows import filtered_rows
 from ivvi.diagnostics.misspecification.leakage import leaks
 from ivvi.diagnostics.misspecification.lost_rows import lost_rows
+from ivvi.diagnostics.misspecification.own_means import own_means
 from ivvi.errors import InputError
 from ivvi.logs import Batch, Counts, Log, Roles
 from ivvi.logs.columns.missing_codes import missing_codes
+from ivvi.logs.columns.times import as_dates
 from ivvi.logs.spread_rows import spread
 from ivvi.logs.tables.arrow import is_unnamed_index
 
@@ -42,17 +46,22 @@ def data_warnings(log: Log, head: Batch, counts: Counts, *, linear: bool) -> tup
     """Return the doubts that the first transitions of a log, `head`, and its counts raise."""
     if log.is_residual or not len(head):
         return ()
+    own = own_means(head, log.roles)
     head = spread(head, MOST_ROWS)
     missing = missing_codes(head, log.roles)
+    filled = filled_values(head, log.roles, {one.column for one in missing})
     codes = category_codes(head, log.roles) if linear else []
     late = leaks(head, log.roles)
     named = [one.warning for doubts in (late, missing, codes) for one in doubts[:MOST]]
     texts = (
+        own,
         *named,
+        *filled[:MOST],
         *levels_alike(log.roles.categories),
         *levels_unknown(log.roles.categories),
         lost_in_gaps(log, counts),
         lost_rows(log),
+        filtered_rows(log),
         copied_rows(head, log),
         counted_rows(head, log.roles),
     )
@@ -189,15 +198,3 @@ def _first_steps(log: Log) -> np.ndarray:
         by_episode.setdefault(one, []).append(float(at))
     steps = [np.array(one) for one in by_episode.values()]
     return next((one for one in steps if (np.diff(one) != 1).any()), steps[0])
-
-
-def as_dates(steps: np.ndarray) -> str | None:
-    """Return the format of steps that are months (202401), days (20240131) or years, if so."""
-    whole = steps.astype(int)
-    if (whole != steps).any():
-        return None
-    for word, year, month in (("%Y%m", whole // 100, whole % 100), ("%Y", whole, whole * 0 + 1)):
-        if ((year >= 1900) & (year <= 2100) & (month >= 1) & (month <= 12)).all():
-            return word
-    days = (whole >= 19000101) & (whole <= 21001231) & (whole // 100 % 100 <= 12)
-    return "%Y%m%d" if days.all() else None
