@@ -1,11 +1,13 @@
-"""Warnings about a fit from the first rows of its log: its data, its features, its clusters."""
+"""Warnings about a fit from some rows of its log: its data, its features, its clusters."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ivvi.diagnostics.misspecification.data_warnings import cut_off, data_warnings
+import numpy as np
+
+from ivvi.diagnostics.misspecification.data_warnings import MOST_ROWS, cut_off, data_warnings
 from ivvi.diagnostics.misspecification.omitted_terms import omitted_terms
 from ivvi.diagnostics.misspecification.outcome_timing import explained_in_own_row, row_times
 from ivvi.diagnostics.misspecification.prediction_checks import leaves_range, predicts_worse
@@ -22,6 +24,7 @@ from ivvi.fitting.panels.differences import DifferencedTable
 from ivvi.fitting.panels.lag_detection import in_order, own_lags
 from ivvi.logs import Batch, Log, Roles
 from ivvi.logs.instruments.assignment_level import ROWS_PER_GROUP
+from ivvi.logs.spread_rows import spread
 from ivvi.moments import Moments
 
 TREND = "the instrument and the outcome share a trend or a season, which biases the effect"
@@ -30,21 +33,22 @@ TREND = "the instrument and the outcome share a trend or a season, which biases 
 def row_warnings(
     method: Method, log: Log, head: Batch, shard: Shard, estimate: Estimate
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return warnings about the first rows of a log, and the terms that the features omit."""
+    """Return warnings about some rows of a log, `head`, and the terms that the features omit."""
     moments, roles = shard.moments, shard.roles
+    rows = spread(head, MOST_ROWS)
     out_of_range = leaves_range(estimate, moments, head)
     far = out_of_range or predicts_worse(method, moments, head, roles)
     own = explained_in_own_row(head, roles)
-    shared = _shared_by_steps(method, log, head, moments, estimate)
+    shared = _shared_by_steps(method, log, rows, moments, estimate)
     in_data = data_warnings(log, head, shard.counts, linear=moments.design.is_raw)
     omitted: dict[str, str] = {}
     mended = (
         own is None and not in_data and not shared
     )  # what is wrong with the rows bends the fit too
     if mended and not log.is_residual and method.one_solution:
-        omitted = omitted_terms(estimate, moments, *_by_episode(log, head, roles))
-    single = "" if roles.frequency else deciding_row(estimate, moments, head)
-    cut = "" if log.is_residual else cut_off(head, roles.outputs)
+        omitted = omitted_terms(estimate, moments, *_by_episode(log, rows, roles))
+    single = "" if roles.frequency else deciding_row(estimate, moments, rows, len(head))
+    cut = "" if log.is_residual else cut_off(rows, roles.outputs)
     texts = (own.warning if own else "", far, *in_data, cut, single)
     return log.notes + tuple(text for text in texts if text), shared or omitted
 
@@ -120,9 +124,14 @@ def _shared_with(
     """Say that an effect changes with effects of a column, and what to do about it."""
     words, absorb = change.words(column), _to_absorb(log, column)
     if first.times(column) is None:
+        text = any(isinstance(one, str) for one in first.levels[column])
+        category = "" if text else f", or add it as a category (categorical={column!r})"
+        if not text and log.roles.formula:
+            category = f", or add C({column})"
         place = (
             f"{words}: if {column} was determined before the action, it moves both the "
-            f"instrument and the outcome: {absorb}; ignore this if it was determined afterwards"
+            f"instrument and the outcome: {absorb}{category}; ignore this if it was determined "
+            "afterwards"
         )
         return {}, place, ""
     if len(first.levels[column]) > len(first.rows) / ROWS_PER_GROUP:
@@ -134,13 +143,14 @@ def _shared_with(
 
 
 def _by_episode(log: Log, head: Batch, roles: Roles) -> tuple[Batch, Roles]:
-    """Return the first rows with those of an episode one after another, where steps are known.
+    """Return the rows with those of an episode one after another, where steps are known.
 
     Where states are the outputs of the row before, the roles are as of a log that derives these.
     """
     if head.episode is None or head.step is None or roles.episode is None:
         return head, roles
-    lags = None if roles.derived else own_lags(head, head.episode, roles)
+    units = np.unique(head.episode, return_inverse=True)[1]
+    lags = None if roles.derived else own_lags(head, units, roles)
     if lags is not None and lags.in_order:
         roles = replace(roles, next_state=())
     return head if log.ordered else head.chosen(in_order(head, head.episode)), roles

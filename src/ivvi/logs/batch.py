@@ -77,7 +77,8 @@ class Batch:
     def _views(self, rows: slice) -> Batch:
         columns: dict[str, Any] = {name: getattr(self, name) for name in FIELDS}
         some: Any = {name: None if v is None else v[rows] for name, v in columns.items()}
-        return Batch(**some, clusters=tuple(codes[rows] for codes in self.clusters))
+        table = None if self.table is None else self.table[rows]
+        return Batch(**some, clusters=tuple(codes[rows] for codes in self.clusters), table=table)
 
     def chosen(self, rows: NDArray[Any]) -> Batch:
         """Return some rows with all their columns."""

@@ -28,9 +28,10 @@ from ivvi.logs.sample import Sample
 from ivvi.logs.scan_position import Counts, Position
 from ivvi.logs.schema import Roles, path_instruments
 from ivvi.logs.sorting import check_no_duplicates, is_ordered, sort_table
+from ivvi.logs.spread_rows import KEPT, SpreadRows, spread_table
 from ivvi.logs.tables.arrow import check_keys
 from ivvi.logs.tables.minari import write_minari
-from ivvi.logs.tables.table import BatchSource, order_columns
+from ivvi.logs.tables.table import ArrowTable, BatchSource, order_columns
 from ivvi.logs.transitions import Transitions
 
 Progress = Callable[[int], None]
@@ -38,8 +39,8 @@ Progress = Callable[[int], None]
 BATCH_BYTES = 10 << 20
 """Default size of a batch: near the processor's cache, large enough for BLAS."""
 HEAD_ROWS, HEAD_BYTES, HEAD_LEAST = 1 << 16, 8 << 20, 1 << 13
-"""First rows of a log by which features, samples and warnings are chosen: at most so many, and of
-a wide log as many as take so much memory, but no fewer than the last."""
+"""Rows of a log by which features, samples and warnings are chosen: at most so many, and of a
+wide log as many as take so much memory, but no fewer than the last."""
 
 
 class Log:
@@ -67,10 +68,13 @@ class Log:
         removed: Counts | None = None,
         paths: dict[str, Ints] | None = None,
         progress: Progress | None = None,
+        unfiltered: BatchSource | None = None,
     ) -> None:
         self.progress = progress
+        self.unfiltered = unfiltered  # the table before the filter of `roles.where`
         self._first: list[Batch] | None = None  # see `remembering`
         self._after_first: Position | None = None
+        self._spread: Batch | None = None
         self.removed = Counts() if removed is None else removed
         self._paths = {} if paths is None else paths
         self.table, self.roles, self.drop_missing = table, roles, drop_missing
@@ -193,6 +197,7 @@ class Log:
             removed=self.removed,
             paths=paths,
             progress=self.progress,
+            unfiltered=self.unfiltered,
         )
 
     def watched(self, progress: Progress | None) -> Log:
@@ -203,13 +208,17 @@ class Log:
         if progress is self.progress and self._first is None:
             return self
         log = copy.copy(self)
-        log.progress, log._first, log._after_first = progress, None, None
+        log.progress, log._first, log._after_first, log._spread = progress, None, None, None
         return log
 
     def remembering(self) -> Log:
-        """Return the log whose next pass keeps its first rows: nothing reads them again."""
+        """Return the log whose next pass keeps rows: nothing reads them again.
+
+        They are the first ones, for a second pass, and some that are spread over the log
+        (`ivvi.logs.spread_rows`), for `head`.
+        """
         log = copy.copy(self)
-        log._first, log._after_first = [], None
+        log._first, log._after_first, log._spread = [], None, None
         return log
 
     @property
@@ -260,14 +269,17 @@ class Log:
 
     @property
     def head_rows(self) -> int:
-        """How many of the first rows features, samples and warnings are chosen by."""
+        """How many rows features, samples and warnings are chosen by."""
         within = HEAD_BYTES // (8 * max(len(self.roles.numeric), 1))
         return max(HEAD_LEAST, min(HEAD_ROWS, within))
 
     def head(self, rows: int | None = None, *, episodes: bool = False) -> Batch:
-        """Return the first transitions, about `rows` of them (feature maps look at these)."""
+        """Return the first transitions, about `rows` of them (feature maps look at these).
+
+        Where a pass has kept rows (`remembering`), these are spread over the whole log.
+        """
         if self._first and rows is None and episodes:
-            return concatenate(self._first)
+            return self.beginning() if self._spread is None else self._spread
         rows = self.head_rows if rows is None else rows
         taken: list[Batch] = []
         for batch in self.watched(None).batches(episodes=episodes):
@@ -275,6 +287,25 @@ class Log:
             if sum(map(len, taken)) >= rows:
                 break
         return concatenate(taken)
+
+    def beginning(self) -> Batch:
+        """Return the first transitions, whether or not a pass has kept rows."""
+        return concatenate(self._first) if self._first else self.head(episodes=True)
+
+    def shortened(self, rows: int) -> Log:
+        """Return a log of about so many rows, in runs that are spread over a table in memory.
+
+        A log of fewer rows, or of a table that can only be read from its beginning, is as it is.
+        """
+        table, roles = self.table, self.roles
+        made = set(roles.cluster) - set(roles.read_clusters)
+        if made or self.ordered_table is not table or not isinstance(table, ArrowTable):
+            return self
+        steps = roles.episode if roles.episode and roles.step and self.ordered else None
+        short = spread_table(table.table, rows, steps)
+        if short is None:
+            return self
+        return self.replaced(ArrowTable(short, table.label, table.files), roles)
 
     def sample(self) -> Sample:
         """Return a few rows, spread over the first transitions, and first states of episodes."""
@@ -352,6 +383,7 @@ class Pass:
     ) -> None:
         self._walk, self._log, self._known = walk, log, known
         self._head = log._first if fresh and not log._first else None
+        self._spread: SpreadRows | None = None
         self._watch = CopyWatch(log.roles, start.alike if start else None)
         self._weight = start.weight if start else 0.0
 
@@ -378,15 +410,29 @@ class Pass:
             self._weight += len(batch) if batch.weight is None else float(batch.weight.sum())
             if self._head is not None:
                 self._keep(self._head, batch)
+            elif self._spread is not None:
+                self._keep_spread(self._spread, batch)
             yield batch
         if self._head:
             self._log._after_first = self.position
+        if self._spread is not None:
+            self._log._spread = self._spread.rows()
 
     def _keep(self, head: list[Batch], batch: Batch) -> None:
         """Keep one of the first batches; with enough of them, note where they end."""
         head.append(batch)
-        if sum(map(len, head)) >= self._log.head_rows:
-            self._log._after_first, self._head = self.position, None
+        log = self._log
+        if sum(map(len, head)) >= log.head_rows:
+            log._after_first, self._head = self.position, None
+            steps = log.roles.episode is not None and log.roles.step is not None
+            most = KEPT if log.num_rows is None else KEPT // 2
+            self._spread = SpreadRows(most, log.num_rows, has_steps=steps, ordered=log.ordered)
+
+    def _keep_spread(self, rows: SpreadRows, batch: Batch) -> None:
+        """Keep rows of a batch after the first ones, and before that rows of these."""
+        if rows.is_empty:
+            rows.start(self._log._first or ())
+        rows.add(batch)
 
     def __iter__(self) -> Iterator[Batch]:
         yield from self.unchecked()

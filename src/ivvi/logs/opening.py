@@ -273,6 +273,7 @@ def _opened(
     at = [renamed.get(name, name) for name in (*(keys[:-1] or ["episode"]), schema.step or "step")]
     shared = ids_in_files(table.files, at[:-1], at[-1], whole=not (where or drop_missing))
     codes, renamed_table = missing_values(schema.missing), with_names(table, renamed)
+    unfiltered = None if where is None else renamed_table
     renamed_table = renamed_table if where is None else _where(renamed_table, schema, where)
     table = with_missing(renamed_table, codes, (*keys, "episode", schema.step or "", PASSES))
     coded_before = {category.column for category in like.categories} if like else ()
@@ -303,7 +304,14 @@ def _opened(
     table = left_out(table, roles)
     roles = replace(roles, asked=asked, formula=like.formula if like else "", set_by=groups)
     notes += derived.notes + ends + codes_noted
-    return Log(table, roles, drop_missing=drop_missing, notes=notes, removed=derived.removed)
+    return Log(
+        table,
+        roles,
+        drop_missing=drop_missing,
+        notes=notes,
+        removed=derived.removed,
+        unfiltered=unfiltered,
+    )
 
 
 def reopened(

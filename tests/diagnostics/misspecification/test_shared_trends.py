@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import ivvi
@@ -152,3 +153,45 @@ def test_rows_that_follow_each_other_in_an_unnamed_date_are_told_and_the_remedy_
     assert mended.errors.kind == "hac"
     assert not mended.errors.warning
     assert mended.se[0, 1] > 1.4 * fit.se[0, 1]
+
+
+def numbered_places(seed, kind, n=2000):
+    """An unnamed column `w` of whole numbers: a place, or a trait, an outcome, an id."""
+    rng = np.random.default_rng(seed)
+    z, u, e, v = rng.normal(size=(4, n))
+    k = {"site": 8, "weekday": 7, "hour": 24}.get(kind, 20)
+    w = rng.integers(0, k, n)
+    own = {
+        "hour": np.sin(4 * np.pi * w / 24),
+        "weekday": np.array([0, 0, 0, 0, 0, 2, 2])[w % 7],
+        "site": rng.normal(size=k)[w],
+    }.get(kind, np.zeros(n))
+    z = z + own + rng.normal(size=k)[w] * (kind == "moves z")
+    a = z + u + e
+    y = a + 2 * u + v + 2 * own + 2 * rng.normal(size=k)[w] * (kind == "moves y")
+    w = {
+        "count": rng.poisson(np.exp(0.3 * y)),
+        "rounded": np.round(a + y).astype(int),
+        "id": np.arange(n) // 15,
+    }.get(kind, w)
+    return pd.DataFrame({"y": y, "a": a, "z": z, "w": w + 101})
+
+
+@pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
+@pytest.mark.parametrize("kind", ["site", "weekday", "hour"])
+def test_a_place_that_is_a_number_is_told_with_the_remedy_that_mends_it(kind):
+    fit = ivvi.fit(numbered_places(1, kind), formula="y ~ 1 | a ~ z")
+    (text,) = [note for note in fit.notes if "once effects of w are included" in note]
+    assert "add C(w)" in text
+    assert text.index("absorb") < text.index("C(w)")
+
+
+@pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
+@pytest.mark.parametrize("kind", ["moves y", "moves z", "count", "rounded", "id", "nothing"])
+def test_numbers_that_are_no_place_of_both_are_not_told_as_one(kind):
+    told = [
+        note
+        for seed in range(3)
+        for note in ivvi.fit(numbered_places(seed, kind), formula="y ~ 1 | a ~ z").notes
+    ]
+    assert not [note for note in told if "once effects of w" in note]

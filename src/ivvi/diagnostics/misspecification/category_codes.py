@@ -22,6 +22,7 @@ import numpy as np
 from ivvi._io.arrays import Floats
 from ivvi.diagnostics.tails_and_quantiles import f_tail
 from ivvi.logs import Batch, Roles
+from ivvi.logs.spread_rows import spread
 
 LEVEL = 1e-4
 """The p-value, adjusted for the number of pairs of columns, below which there is a warning."""
@@ -59,7 +60,7 @@ class CategoryCode:
 def category_codes(head: Batch, roles: Roles) -> list[CategoryCode]:
     """Return the states among the first rows that seem to be codes, each with what shows it."""
     coded = {name for c in roles.categories for name in c.names}
-    rows = head.first(MOST_ROWS)
+    rows = spread(head, MOST_ROWS)
     code_like = {
         name: x
         for name, x in zip(roles.state, rows.x.T, strict=True)

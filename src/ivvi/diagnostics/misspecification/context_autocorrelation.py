@@ -33,6 +33,7 @@ from ivvi.diagnostics.misspecification.outcome_timing import row_times
 from ivvi.diagnostics.tails_and_quantiles import f_tail
 from ivvi.logs import Batch, Roles
 from ivvi.logs.columns.times import DT
+from ivvi.logs.spread_rows import spread
 
 LEVEL = 1e-3
 """The p-value below which there is a doubt, adjusted for all tests but those between steps."""
@@ -122,12 +123,13 @@ def _counts(rows: Batch, column: int) -> bool:
 
 
 def _in_order(head: Batch) -> Batch:
-    """Return the first rows by episode and step, those of weight zero left out."""
+    """Return some rows by episode and step, those of weight zero left out."""
+    head = spread(head, MOST_ROWS)
     keys = [head.episode] if head.step is None else [head.step.astype(float), head.episode]
     order = np.lexsort([key for key in keys if key is not None])
     if head.weight is not None:
         order = order[head.weight[order] > 0]
-    return head.chosen(order[:MOST_ROWS])
+    return head.chosen(order)
 
 
 def _columns(values: Floats) -> Floats:

@@ -12,13 +12,18 @@ import pyarrow as pa
 
 from ivvi.categories import levels_alike, levels_unknown
 from ivvi.diagnostics.misspecification.category_codes import category_codes
+from ivvi.diagnostics.misspecification.filled_values import filled_values
+from ivvi.diagnostics.misspecification.filtered_rows import filtered_rows
 from ivvi.diagnostics.misspecification.leakage import leaks
 from ivvi.diagnostics.misspecification.lost_rows import lost_rows
 from ivvi.diagnostics.misspecification.mixed_units import mixed_units
 from ivvi.diagnostics.misspecification.next_state_units import next_state_doubts
+from ivvi.diagnostics.misspecification.own_means import own_means
 from ivvi.errors import InputError
 from ivvi.logs import Batch, Counts, Log, Roles
 from ivvi.logs.columns.missing_codes import missing_codes
+from ivvi.logs.columns.times import as_dates
+from ivvi.logs.spread_rows import spread
 from ivvi.logs.tables.arrow import is_unnamed_index
 
 MOST = 3
@@ -43,20 +48,24 @@ def data_warnings(log: Log, head: Batch, counts: Counts, *, linear: bool) -> tup
     """Return the doubts that the first transitions of a log, `head`, and its counts raise."""
     if log.is_residual or not len(head):
         return ()
-    units = mixed_units(head, log.roles)
-    head = head.first(MOST_ROWS)
+    units, own = mixed_units(head, log.roles), own_means(head, log.roles)
+    head = spread(head, MOST_ROWS)
     missing = missing_codes(head, log.roles)
+    filled = filled_values(head, log.roles, {one.column for one in missing})
     codes = category_codes(head, log.roles) if linear else []
     late = leaks(head, log.roles)
     named = [one.warning for doubts in (late, missing, codes) for one in doubts[:MOST]]
     texts = (
+        own,
         *named,
         *units,
         *next_state_doubts(head, log.roles),
+        *filled[:MOST],
         *levels_alike(log.roles.categories),
         *levels_unknown(log.roles.categories),
         lost_in_gaps(log, counts),
         lost_rows(log),
+        filtered_rows(log),
         copied_rows(head, log),
         counted_rows(head, log.roles),
     )
@@ -108,9 +117,8 @@ def copied_rows(head: Batch, log: Log) -> str:
     most = max(len(np.unique(column)) for column in rows[first].T)
     if most < CONTINUOUS * len(different) or not _are_copies(log, len(rows)):
         return ""
-    first_ones = "the first " if len(rows) == MOST_ROWS else ""
     return (
-        f"{copies:,} of {first_ones}{len(rows):,} rows are exact copies of another row: standard "
+        f"{copies:,} of {len(rows):,} rows are exact copies of another row: standard "
         "errors count each as a new observation and are too small; remove the copies, or cluster "
         "by the column that identifies what was observed twice (cluster=, --cluster)"
     )
@@ -139,7 +147,7 @@ def counted_rows(head: Batch, roles: Roles) -> str:
 
 
 def _are_copies(log: Log, rows: int) -> bool:
-    """Return whether many of the first rows are the same in the other columns of the table too.
+    """Return whether many of some rows are the same in the other columns of the table too.
 
     A column without a name, which numbers the rows of the file it was read from, says nothing.
     """
@@ -150,7 +158,7 @@ def _are_copies(log: Log, rows: int) -> bool:
     ]
     names = [name for name in names if name and not name.startswith("Unnamed: ")][:MOST_COLUMNS]
     try:
-        block = next(iter(log.table.batches(names, (), rows)), None)
+        block = next(iter(log.shortened(rows).table.batches(names, (), 2 * rows)), None)
     except InputError:  # a column that nobody asked for need not be readable
         return True
     if block is None:
@@ -166,7 +174,7 @@ def cut_off(head: Batch, outputs: Sequence[str]) -> str:
     """
     if not len(head):
         return ""
-    y = head.first(MOST_ROWS).y
+    y = spread(head, MOST_ROWS).y
     for end, word in ((y.max(axis=0), "largest"), (y.min(axis=0), "smallest")):
         shares = (y == end).mean(axis=0)
         for j in np.flatnonzero((shares >= PILED) & (shares < 1)).tolist():
@@ -194,18 +202,3 @@ def _first_steps(log: Log) -> np.ndarray:
         by_episode.setdefault(one, []).append(float(at))
     steps = [np.array(one) for one in by_episode.values()]
     return next((one for one in steps if (np.diff(one) != 1).any()), steps[0])
-
-
-def as_dates(steps: np.ndarray) -> str | None:
-    """Return the format of steps that are months (202401), days (20240131) or years, if so."""
-    as_integers = steps.astype(int)
-    if (as_integers != steps).any():
-        return None
-    for word, year, month in (
-        ("%Y%m", as_integers // 100, as_integers % 100),
-        ("%Y", as_integers, as_integers * 0 + 1),
-    ):
-        if ((year >= 1900) & (year <= 2100) & (month >= 1) & (month <= 12)).all():
-            return word
-    days = (as_integers >= 19000101) & (as_integers <= 21001231) & (as_integers // 100 % 100 <= 12)
-    return "%Y%m%d" if days.all() else None

@@ -31,7 +31,9 @@ def lost_rows(log: Log) -> str:
         return ""
     columns = list(dict.fromkeys((*roles.columns, *roles.groups)))
     size = log.head_rows
-    block = next(iter(log.ordered_table.batches(columns, roles.numeric, size)), None)
+    short = log.shortened(size)
+    size = size if short is log else 2 * size
+    block = next(iter(short.ordered_table.batches(columns, roles.numeric, size)), None)
     if block is None or (roles.derived and not log.ordered):
         return ""
     lost = _absent(block, roles) if log.drop_missing else np.zeros(block.num_rows, dtype=bool)
@@ -51,20 +53,38 @@ def lost_rows(log: Log) -> str:
     if lost[usable].sum() < FEWEST_LOST or (~lost)[usable].sum() < FEWEST_LOST:
         return ""
     cluster = _cluster(block, roles)[usable]
-    t, freedom = _tests(lost[usable].astype(float), x[usable], z[usable], place[usable], cluster)
-    if freedom < FEWEST_CLUSTERS or not t.size:
+    found = tested(lost[usable], x[usable], z[usable], place[usable], cluster)
+    if found is None:
         return ""
+    worst, t = found
+    remedy = _remedy(block, roles, drops=log.drop_missing)
+    return _sentence(roles.instrument[worst], z[usable, worst], lost[usable], t, remedy)
+
+
+def tested(
+    lost: Bools, x: Floats, z: Floats, place: Ints, cluster: Ints
+) -> tuple[int, float] | None:
+    """Return the instrument that goes with a loss most surely, and its t, if one surely does."""
+    if lost.sum() < FEWEST_LOST or (~lost).sum() < FEWEST_LOST:
+        return None
+    t, freedom = _tests(lost.astype(float), x, z, place, cluster)
+    if freedom < FEWEST_CLUSTERS or not t.size:
+        return None
     worst = int(np.argmax(np.abs(t)))
     if f_tail(float(t[worst]) ** 2, 1, freedom) * len(t) >= CHANCE:
-        return ""
-    remedy = _remedy(block, roles, drops=log.drop_missing)
-    return _sentence(roles.instrument[worst], z[usable, worst], lost[usable], t[worst], remedy)
+        return None
+    return worst, float(t[worst])
+
+
+def by_half(z: Floats, rows: Bools) -> str:
+    """Say which shares of the rows they are where z is high, and elsewhere."""
+    middle = np.median(z)
+    high = z > middle if (z > middle).any() else z >= middle
+    return f"{rows[high].mean():.1%} where it is high, {rows[~high].mean():.1%} elsewhere"
 
 
 def _sentence(name: str, z: Floats, lost: Bools, t: float, remedy: str) -> str:
-    middle = np.median(z)
-    high = z > middle if (z > middle).any() else z >= middle
-    shares = f"{lost[high].mean():.1%} where it is high, {lost[~high].mean():.1%} elsewhere"
+    shares = by_half(z, lost)
     return (
         f"rows are lost {'more' if t > 0 else 'less'} often where {name} is high ({shares}): the "
         "remaining rows are a selected sample that depends on the instrument, so effects are "

@@ -30,6 +30,7 @@ from ivvi.diagnostics.tails_and_quantiles import chi2_tail
 from ivvi.diagnostics.verdict import p_words
 from ivvi.estimators import Estimate
 from ivvi.logs import Batch, Roles
+from ivvi.logs.spread_rows import spread
 from ivvi.moments import Moments
 
 LEVEL = 1e-3
@@ -200,10 +201,10 @@ def omitted_terms(
 
 
 def _first(head: Batch) -> Batch:
-    """Return the first rows, those of weight zero left out."""
-    if head.weight is None or head.weight.all():
-        return head.first(MOST_ROWS)
-    return head.chosen(np.flatnonzero(head.weight)[:MOST_ROWS])
+    """Return some rows, those of weight zero left out."""
+    if head.weight is not None and not head.weight.all():
+        head = head.chosen(np.flatnonzero(head.weight))
+    return spread(head, MOST_ROWS)
 
 
 def _residuals(

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from ivvi._io.arrays import Floats, Ints
 from ivvi.diagnostics.tails_and_quantiles import f_tail
 from ivvi.logs import Batch, Roles
+from ivvi.logs.spread_rows import spread
 
 LEVEL = 1e-3
 """The p-value, adjusted for the number of pairs of columns, below which there is a warning."""
@@ -77,11 +78,11 @@ def explained_in_own_row(head: Batch, roles: Roles) -> OwnRow | None:
 
     Looks at the first transitions of a log whose next states are derived from the next rows.
     """
+    head = spread(head, MOST_ROWS) if roles.derived else head
     if not roles.derived or head.episode is None or head.step is None:
         return None
     steps = _numbers(head.step)
     follows = np.flatnonzero((head.episode[1:] == head.episode[:-1]) & (np.diff(steps) == 1))
-    follows = follows[:MOST_ROWS]
     if len(follows) < FEWEST_ROWS or (head.weight is not None and not head.weight.all()):
         return None
     before = np.column_stack([head.x[follows], head.a[follows], head.z[follows]])

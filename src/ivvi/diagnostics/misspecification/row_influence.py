@@ -19,13 +19,13 @@ import numpy as np
 
 from ivvi._io.arrays import Floats, Ints
 from ivvi._io.result import Compact
-from ivvi.diagnostics.misspecification.data_warnings import as_dates
 from ivvi.diagnostics.tails_and_quantiles import chi2_tail
 from ivvi.errors import InputError
 from ivvi.estimators import Estimate
 from ivvi.estimators.covariance.influence import Influence
 from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.logs import Batch, Log
+from ivvi.logs.columns.times import as_dates
 from ivvi.logs.instruments.assignment_level import FEWEST_GROUPS, ROWS_PER_GROUP
 from ivvi.moments import Moments
 
@@ -41,9 +41,11 @@ LARGER, LEVEL = 1.3, 1e-3
 """How much larger a variance by groups must be, and the p-value over all columns and effects."""
 
 
-def deciding_row(estimate: Estimate, moments: Moments, head: Batch) -> str:
-    """Say that one row makes up most of the variance of an effect, or nothing."""
-    rows = head.first(LOOKED_AT)
+def deciding_row(estimate: Estimate, moments: Moments, rows: Batch, count: int) -> str:
+    """Say that one row makes up most of the variance of an effect, or nothing.
+
+    The rows are some of `count`.
+    """
     if len(rows) < FEWEST_ROWS or not _has_outlier(estimate, moments, rows):
         return ""
     influence = Influence.of(estimate, moments, rows)
@@ -58,11 +60,14 @@ def deciding_row(estimate: Estimate, moments: Moments, head: Batch) -> str:
         return ""
     y = rows.y[:, i]
     others = np.delete(y, row)
+    place = f"row {int(row) + 1:,} of those used"
+    if len(rows) < count:
+        place = f"one of {len(rows):,} rows looked at"
     return (
-        f"a single row dominates the effect of {design.phi_names[j]} on {design.outputs[i]}: row "
-        f"{int(row) + 1:,} of those used makes up {share[row, effect]:.0%} of its variance; there "
-        f"{design.outputs[i]} is {y[row]:.4g}, elsewhere {others.min():.4g} to "
-        f"{others.max():.4g}; if it is an error, correct it or leave it out (where=, --where)"
+        f"a single row dominates the effect of {design.phi_names[j]} on {design.outputs[i]}: "
+        f"{place} makes up {share[row, effect]:.0%} of its variance; there {design.outputs[i]} is "
+        f"{y[row]:.4g}, elsewhere {others.min():.4g} to {others.max():.4g}; if it is an error, "
+        "correct it or leave it out (where=, --where)"
     )
 
 
@@ -84,7 +89,7 @@ def _has_outlier(estimate: Estimate, moments: Moments, rows: Batch) -> bool:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FirstRows(Compact):
-    """The first rows with the number of each row's value, `codes`, of some columns of the table.
+    """Some rows with the number of each row's value, `codes`, of some columns of the table.
 
     `levels` are the values by number.
     """
@@ -98,8 +103,10 @@ class FirstRows(Compact):
         """Read them; None where they cannot be read."""
         asked = dict.fromkeys((*log.roles.cluster, *columns))
         names = tuple(name for name in asked if name != log.roles.episode)
-        walk = log.clustered(names).watched(None).batches(size=LOOKED_AT, episodes=True)
         try:
+            short = log.shortened(LOOKED_AT)
+            size = LOOKED_AT if short is log else short.num_rows
+            walk = short.clustered(names).watched(None).batches(size=size, episodes=True)
             rows = next(iter(walk), None)
         except InputError:  # a column that nobody asked for need not be readable
             return None
@@ -156,7 +163,9 @@ def alike_within(
         return _alike_in_order(influence, log, errors, others, first)
     return (
         f"rows with the same {name} are correlated: standard errors clustered by {name} would be "
-        f"{np.sqrt(larger):.1f} times as large; if such rows belong together (one person, one "
+        f"{np.sqrt(larger):.1f} times as large; if {name} may have moved the instrument too (a "
+        f"place, an hour), absorb it (absorb={name!r}, --absorb {name}), since clusters leave the "
+        "bias; if such rows only belong together (one person, one "
         f"region), cluster by it (cluster={name!r}, --cluster {name}); if it is a trait of each "
         "row, add it to the states"
     )

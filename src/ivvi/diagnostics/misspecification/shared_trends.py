@@ -15,8 +15,10 @@ means per date: a cubic in time replaces them, and stretches of time replace the
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +36,7 @@ from ivvi.diagnostics.tails_and_quantiles import f_tail
 from ivvi.estimators import Estimate
 from ivvi.logs import Batch
 from ivvi.logs.instruments.assignment_level import ROWS_PER_GROUP
+from ivvi.logs.spread_rows import spread
 from ivvi.moments import Moments
 
 MOST_ROWS = 8192
@@ -46,6 +49,9 @@ STRONG, ROWS_PER_COLUMN = 10.0, 10
 """First-stage F, with and without the effects, and rows per column that a comparison needs."""
 STRETCHES = 40
 """Stretches of time where each date comes once."""
+FEWEST_WHOLE, MANY_WHOLE, ROWS_PER_WHOLE = 6, 30, 10
+"""Values of a column of whole numbers that a cubic does not exhaust, and that two do not; rows of
+each value."""
 MOST_COLUMNS = 60
 """Columns of the features that are looked at."""
 
@@ -107,12 +113,14 @@ def changed_effect(
     groups: Sequence[Ints],
     *,
     times: Floats | None = None,
+    smooth: Floats | None = None,
     tests: int = 1,
 ) -> ChangedEffect | None:
     """Return the effect that changes most surely with effects of the `codes` of rows, if one does.
 
-    With `times` (n,), a cubic of these takes the place of effects. Rows of one of the `groups`
-    are no independent draws; `tests` is how many columns are asked.
+    With `times` (n,), a cubic of these takes the place of effects; what is `smooth` (n, k) counts
+    as explained without them. Rows of one of the `groups` are no independent draws; `tests` is how
+    many columns are asked.
     """
     design = moments.design
     free = [j for j in design.phi_columns if j not in design.shared]
@@ -125,6 +133,12 @@ def changed_effect(
     if times is not None:
         codes, x = one, (times - times.mean()) / max(float(np.ptp(times)), 1e-300)
         beside = np.column_stack([parts[0], x, x**2, x**3])
+    elif _leaves_one_out(parts[1], parts[2], codes):
+        return None
+    plain = None
+    if smooth is not None:
+        plain = _Stage.of(parts, one, rows.weight)
+        parts = [np.column_stack([parts[0], smooth]), *parts[1:]]
     without = _Stage.of(parts, one, rows.weight)
     given = None if without is None else _Stage.of([beside, *parts[1:]], codes, rows.weight)
     if without is None or given is None:
@@ -138,7 +152,8 @@ def changed_effect(
         p_value = _p_value(s, groups) * w.size * tests
         if p_value < (LEVEL if worst is None else worst.p_value):
             names = design.phi_names[free[j]], design.outputs[noisy[i]]
-            worst = ChangedEffect(*names, float((w + change)[j, i]), float(w[j, i]), p_value)
+            before = float((w + change)[j, i] if plain is None else (plain.L @ plain.y)[j, i])
+            worst = ChangedEffect(*names, before, float(w[j, i]), p_value)
     return worst
 
 
@@ -146,7 +161,7 @@ def changed_by_step(
     estimate: Estimate, moments: Moments, head: Batch, times: Floats
 ) -> ChangedEffect | None:
     """Return the effect that changes with effects of the step, if episodes share steps."""
-    rows = head.first(MOST_ROWS)
+    rows = spread(head, MOST_ROWS)
     if rows.episode is None or len(rows) < FEWEST_STEPS * ROWS_PER_STEP:
         return None
     step = codes_of(times[: len(rows)])
@@ -164,32 +179,74 @@ def changed_by_column(
     columns: Sequence[str],
     own: Sequence[str],
 ) -> tuple[str, ChangedEffect] | None:
-    """Return the column of text or dates with whose effects an effect changes, and the change.
+    """Return the column of text, numbers or dates with whose effects an effect changes, and how.
 
     Its values must hold several rows each or, dates, come in order. Few values are what they are;
-    many are draws, whose rows are no independent ones, as those of the errors' `own` columns.
+    many are draws, whose rows are no independent ones, as those of the errors' `own` columns. Of
+    whole numbers only what no smooth function of them explains is held against an effect: an age
+    is no place.
     """
     rows, worst = first.rows, None
-    asked = {}
+    asked: dict[str, tuple[Floats | None, Floats | None]] = {}
     for name in columns:
         times, text = first.times(name), any(isinstance(one, str) for one in first.levels[name])
         values = len(np.unique(first.codes[name]))
         several = 1 < values <= len(rows) / ROWS_PER_GROUP
         if (several and text) or (times is not None and values > 1):
-            asked[name] = None if several or times is None else times[first.codes[name]]
-    for name, times in asked.items():
+            asked[name] = None if several or times is None else times[first.codes[name]], None
+        elif several and (smooth := _smooth(first, name)) is not None:
+            asked[name] = None, smooth
+    for name, (times, smooth) in asked.items():
         codes = codes_of(first.codes[name])
         sets = [codes_of(first.codes[other]) for other in own]
         order = np.argsort(np.argsort(codes if times is None else times))
         sets += [codes if times is None else order * STRETCHES // len(rows)]
         sets += [] if rows.episode is None else [stretches(rows.episode)]
         groups = [one for one in sets if one.max() + 1 >= FEWEST_CLUSTERS]
-        change = changed_effect(
-            estimate, moments, rows, codes, groups, times=times, tests=len(asked)
-        )
+        how: dict[str, Any] = {"times": times, "smooth": smooth, "tests": len(asked)}
+        change = changed_effect(estimate, moments, rows, codes, groups, **how)
         if change is not None and (worst is None or change.p_value < worst[1].p_value):
             worst = (name, change)
     return worst
+
+
+def _smooth(first: FirstRows, name: str) -> Floats | None:
+    """Return cubics (n, k) of a column of whole numbers, of its values and of their ranks.
+
+    None where it has too few values for anything to be left, or too many of one row.
+    """
+    levels = first.levels[name]
+    if not all(isinstance(one, int | np.integer) for one in levels):
+        return None
+    values = np.array(levels, dtype=np.float64)[first.codes[name]]
+    distinct, codes, counts = np.unique(values, return_inverse=True, return_counts=True)
+    if len(distinct) < FEWEST_WHOLE or len(values) < ROWS_PER_WHOLE * len(distinct):
+        return None
+    place = codes / (len(distinct) - 1) - 0.5
+    cubics = [place, place**2, place**3]
+    if len(distinct) >= MANY_WHOLE:
+        rank = ((np.cumsum(counts) - counts / 2) / len(values))[codes] - 0.5
+        cubics += [rank, rank**2, rank**3]
+    return np.column_stack(cubics)
+
+
+def _leaves_one_out(A: Floats, Z: Floats, codes: Ints) -> bool:
+    """Return whether an instrument is the mean of an action in the other rows of a group.
+
+    Then it falls with the row's own action, within each group exactly in proportion: that it has
+    another effect there is how it is made.
+    """
+    if not (A.size and Z.size) or codes.max() == 0:
+        return False
+    left_a, left_z = _from_means(A, codes, None), _from_means(Z, codes, None)
+    for a, z in itertools.product(left_a.T, left_z.T):
+        if not (a @ z < 0):
+            continue
+        products, of_a, of_z = (np.bincount(codes, v) for v in (a * z, a * a, z * z))
+        size = of_a * of_z
+        if (products <= 0).all() and (size - products**2 <= 1e-6 * size + 1e-12 * size.max()).all():
+            return True
+    return False
 
 
 def _parts(moments: Moments, rows: Batch, noisy: list[int]) -> list[Floats]:

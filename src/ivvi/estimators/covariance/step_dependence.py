@@ -196,7 +196,7 @@ def _products(moments: Moments, log: Log, step: str, of_z: Floats, of_e: Floats)
     and their sums G_t by step; one where none is. Without dependence sum_t G_t^2 - sum_i g_i^2
     has the variance 2 sum_t ((sum_i g_i^2)^2 - sum_i g_i^4).
     """
-    head = log.head(episodes=True)
+    head = log.beginning()
     codes = group_codes(head, log.roles, step)
     if codes is None:
         return 1.0
