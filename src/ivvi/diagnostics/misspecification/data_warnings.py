@@ -17,6 +17,7 @@ from ivvi.diagnostics.misspecification.lost_rows import lost_rows
 from ivvi.errors import InputError
 from ivvi.logs import Batch, Counts, Log, Roles
 from ivvi.logs.columns.missing_codes import missing_codes
+from ivvi.logs.columns.times import as_dates
 from ivvi.logs.tables.arrow import is_unnamed_index
 
 MOST = 3
@@ -189,15 +190,3 @@ def _first_steps(log: Log) -> np.ndarray:
         by_episode.setdefault(one, []).append(float(at))
     steps = [np.array(one) for one in by_episode.values()]
     return next((one for one in steps if (np.diff(one) != 1).any()), steps[0])
-
-
-def as_dates(steps: np.ndarray) -> str | None:
-    """Return the format of steps that are months (202401), days (20240131) or years, if so."""
-    whole = steps.astype(int)
-    if (whole != steps).any():
-        return None
-    for word, year, month in (("%Y%m", whole // 100, whole % 100), ("%Y", whole, whole * 0 + 1)):
-        if ((year >= 1900) & (year <= 2100) & (month >= 1) & (month <= 12)).all():
-            return word
-    days = (whole >= 19000101) & (whole <= 21001231) & (whole // 100 % 100 <= 12)
-    return "%Y%m%d" if days.all() else None
