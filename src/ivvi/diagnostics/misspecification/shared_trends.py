@@ -30,7 +30,7 @@ from ivvi.diagnostics.misspecification.outcome_timing import (
 from ivvi.diagnostics.misspecification.row_influence import FirstRows
 from ivvi.diagnostics.tails_and_quantiles import f_tail
 from ivvi.estimators import Estimate
-from ivvi.features.design import Floats
+from ivvi.features.design import Design, Floats
 from ivvi.logs import Batch
 from ivvi.logs.instruments.assignment_level import ROWS_PER_GROUP
 from ivvi.moments import Moments
@@ -120,7 +120,7 @@ def changed_effect(
     few = len(rows) < ROWS_PER_COLUMN * design.width or design.width > MOST_COLUMNS
     if few or not (free and noisy) or (rows.weight is not None and (rows.weight <= 0).any()):
         return None
-    parts = _parts(moments, rows, noisy)
+    parts = parts_of(design, rows, noisy)
     one, beside = np.zeros(len(rows), dtype=np.int64), parts[0]
     if times is not None:
         codes, x = one, (times - times.mean()) / max(float(np.ptp(times)), 1e-300)
@@ -192,9 +192,8 @@ def changed_by_column(
     return worst
 
 
-def _parts(moments: Moments, rows: Batch, noisy: list[int]) -> list[Floats]:
+def parts_of(design: Design, rows: Batch, noisy: list[int]) -> list[Floats]:
     """Return the varying columns of the rows: states, actions, instruments, outputs."""
-    design = moments.design
     V, place = design.rows(rows), {c: at for at, c in enumerate(design.varying.tolist())}
     shared, phi, psi = set(design.shared), design.phi_columns, design.psi_columns
     kinds = (
