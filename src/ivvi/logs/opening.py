@@ -151,7 +151,7 @@ def _source_table(
     The columns of episodes and those of ``loo:`` hold ids, which are kept as they are written.
     `types` are those that later rows of a CSV file have shown.
     """
-    is_open = hasattr(source, "in_memory")  # a `BatchSource`
+    is_open = hasattr(type(source), "batches")  # a `BatchSource`
     table: BatchSource = source if is_open else _newly_opened(source)
     if isinstance(table, CsvTable):
         groups = [word.removeprefix(LOO) for word in instrument if word.startswith(LOO)]

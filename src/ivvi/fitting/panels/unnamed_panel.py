@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ivvi.errors import InputError
+from ivvi.estimators.covariance.resolved_standard_errors import FEWEST_WILD
 from ivvi.logs import Log, Roles
 from ivvi.logs.columns.category_encoding import without_indicators
 from ivvi.logs.columns.patterns import Columns, match_columns
@@ -45,11 +46,15 @@ class UnnamedPanel:
             )
         if found.units >= FEWEST_UNITS:
             return ""
-        return (
+        text = (
             f"{found.unit} has {found.units} values, too few to cluster by: if its rows are "
-            f"correlated from one {found.time} to the next, errors are too small; compare with "
-            f"the wild bootstrap by {found.unit} (cluster={found.unit!r}, se='wild', "
-            f"--cluster {found.unit} --se wild)"
+            f"correlated from one {found.time} to the next, errors are too small"
+        )
+        if found.units < FEWEST_WILD:
+            return text
+        return (
+            f"{text}; compare with clusters by {found.unit} and their few degrees of freedom "
+            f"(cluster={found.unit!r}, --cluster {found.unit})"
         )
 
 

@@ -28,6 +28,8 @@ FEWEST_TIMES = 3
 """Whole numbers that are enough to be the times of a panel."""
 UNBROKEN = 0.9
 """Share of the times between a unit's first and last that its rows must have."""
+ROWS_PER_UNIT = 2
+"""Times at which a unit is seen, on average, if whole numbers are times."""
 MORE_UNITS = 3
 """How many times more units than times tell which is which of two columns of whole numbers."""
 READ_AT_ONCE = 1 << 16
@@ -177,4 +179,4 @@ def _follow(time: _Column, unit: _Column) -> bool:
     units, place = pairs // len(numbers), numbers[pairs % len(numbers)] / gap
     starts = np.flatnonzero(np.append(True, units[1:] != units[:-1]))
     spans = np.maximum.reduceat(place, starts) - np.minimum.reduceat(place, starts) + 1
-    return bool(len(pairs) >= UNBROKEN * spans.sum() and len(pairs) > len(starts))
+    return bool(len(pairs) >= UNBROKEN * spans.sum() and len(pairs) >= ROWS_PER_UNIT * len(starts))
