@@ -8,6 +8,9 @@ states, actions and outcomes; a confounder of one step moves the action and the 
 - *lagged*: x' = 0.5 x - 0.5 a + alpha + e, where x' is the state of the next row. Absorbing the
   units is biased by about one over the number of steps (Nickell); the half-panel jackknife takes
   the first order of it out, differences have none of it.
+- *late*: the exogenous design with an instrument that lasts (0.8 of it is left a step later) and an
+  action that has its effect again a step later. Absorbing is biased, and the fit is to say so
+  (*told*): an instrument of the step before is related to the outcome.
 """
 
 from __future__ import annotations
@@ -49,12 +52,18 @@ WAYS: dict[str, dict[str, dict[str, Any]]] = {
         "half-panel": ABSORBED | {"half_panel": True},
         "differences": {"difference": True},
     },
+    "late": {"absorbed": ABSORBED},
 }
+OTHER_STEPS = "after the effects of units"
+"""Words of the warning that an instrument of another step is related to the outcome."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlopeCoverage:
-    """How one slope was estimated in many panels: bias, spread, mean s.e. and coverage."""
+    """How one slope was estimated in many panels: bias, spread, mean s.e. and coverage.
+
+    `told` is the share of panels in which an instrument of another step was warned of.
+    """
 
     design: str
     steps: int
@@ -65,19 +74,23 @@ class SlopeCoverage:
     spread: float
     se: float
     coverage: float
+    told: float
 
 
 def draw_panel(design: str, units: int, steps: int, rng: np.random.Generator) -> Log:
-    """Draw a panel of one of the two designs."""
+    """Draw a panel of one of the three designs."""
     alpha = rng.normal(size=units)
     x, e = 2 * alpha + rng.normal(size=units), rng.normal(size=units)
-    lagged = design == "lagged"
+    lagged, late = design == "lagged", design == "late"
+    z, before = np.zeros((2, units))
     columns: dict[str, list[np.ndarray]] = {name: [] for name in ("step", "x", "a", "z", "y")}
     for t in range(-BEFORE, steps + lagged):
-        shock, z = rng.normal(size=(2, units))
+        shock, new = rng.normal(size=(2, units))
+        z = 0.8 * z + 0.6 * new if late else new
         e = shock if lagged else 0.5 * e + np.sqrt(0.75) * shock
         a = 0.8 * z + 0.5 * e + rng.normal(size=units) + alpha
-        y = SLOPES["x"] * x + SLOPES["a"] * a + alpha + e
+        y = SLOPES["x"] * x + SLOPES["a"] * (a + late * before) + alpha + e
+        before = a
         for name, values in zip(columns, (np.full(units, t), x, a, z, y), strict=True):
             if t >= 0:
                 columns[name].append(values)
@@ -98,23 +111,25 @@ def measure(
     bar: Progress = no_bar,
 ) -> list[SlopeCoverage]:
     """Fit many panels of a design in every way, and count the intervals that hold the truth."""
-    fits: dict[tuple[str, str], list[tuple[float, float, bool]]] = {}
+    fits: dict[tuple[str, str], list[tuple[float, float, bool, bool]]] = {}
     for i in range(panels):
         log = draw_panel(design, units, steps, np.random.default_rng([seed, steps, i]))
         for way, settings in WAYS[design].items():
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", IvviWarning)  # of the bias, which is the point
-                rows = estimate(log, **settings).records()
-            for row in rows:
+                fit = estimate(log, **settings)
+            told = any(OTHER_STEPS in text for text in fit.doubts)
+            for row in fit.records():
                 if (truth := SLOPES.get(row["feature"])) is not None:
                     covers = row["low"] <= truth <= row["high"]
-                    values = (row["coefficient"] - truth, row["se"], covers)
+                    values = (row["coefficient"] - truth, row["se"], covers, told)
                     fits.setdefault((way, row["feature"]), []).append(values)
         bar(1)
     records = []
     for (way, slope), each in fits.items():
-        gap, se, covers = np.array(each, dtype=np.float64).T
-        parts = (float(part) for part in (gap.mean(), gap.std(), se.mean(), covers.mean()))
+        gap, se, covers, told = np.array(each, dtype=np.float64).T
+        means = (gap.mean(), gap.std(), se.mean(), covers.mean(), told.mean())
+        parts = (float(part) for part in means)
         records.append(SlopeCoverage(design, steps, way, slope, panels, *parts))
     return records
 
@@ -124,11 +139,12 @@ def table(records: Iterable[SlopeCoverage]) -> str:
     records = list(records)
     head = (
         f"{'steps':>5}  {'states':<10} {'fit':<12} {'slope':<5}"
-        f"{'bias':>9}{'spread':>9}{'mean se':>9}{'coverage':>10}"
+        f"{'bias':>9}{'spread':>9}{'mean se':>9}{'coverage':>10}{'told':>7}"
     )
     lines = [
         f"{r.steps:>5}  {r.design:<10} {r.way:<12} {r.slope:<5}"
-        f"{r.bias:>+9.4f}{r.spread:>9.4f}{r.se:>9.4f}{coverage_cell(r.coverage, r.panels, 10)}"
+        f"{r.bias:>+9.4f}{r.spread:>9.4f}{r.se:>9.4f}"
+        f"{coverage_cell(r.coverage, r.panels, 10)}{r.told:>7.1%}"
         for r in records
     ]
     return coverage_table(head, lines, records[0].panels, f"{UNITS} units")

@@ -16,12 +16,14 @@ from ivvi.diagnostics.misspecification.context_autocorrelation import remembered
 from ivvi.diagnostics.misspecification.data_warnings import data_warnings
 from ivvi.errors import InputError, IvviWarning
 from ivvi.estimators import Method, StandardErrors
+from ivvi.estimators.jackknife_iv import JackknifeIV
 from ivvi.estimators.registry import make_method
 from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.fit_pipeline import FitPipeline
 from ivvi.fitting.incremental.saved_moments import Shard
 from ivvi.fitting.panels.transformed_fit import fit_absorbed, fit_differences, fit_partialled
+from ivvi.fitting.panels.unnamed_panel import UnnamedPanel, as_panel
 from ivvi.fitting.saved_fit import is_saved_fit, load_fit
 from ivvi.logs.columns.patterns import Columns, match_columns
 from ivvi.logs.id_checks import level_notes
@@ -160,7 +162,11 @@ def estimate(  # noqa: PLR0913
         if difference:
             fit_log = partial(fit_differences, pipeline, exogenous=exogenous)
         elif absorb:
-            fit_log = partial(fit_absorbed, pipeline, absorb=absorb, half_panel=half_panel)
+            alone = isinstance(pipeline.method, JackknifeIV)  # its rows are no panel
+            panel = UnnamedPanel(logs) if alone else as_panel(logs, absorb)
+            logs = panel.log
+            how: dict[str, Any] = {"absorb": absorb, "half_panel": half_panel}
+            fit_log = partial(fit_absorbed, pipeline, **how, note=panel.note)
         elif controls:
             named = "auto" if learner is None else learner
             fit_log = partial(

@@ -48,6 +48,7 @@ DELAYED = (
 )
 COMPLIERS = "This is the effect on those whose treatment the instrument changes."
 NOT_TESTED = "not tested: absorbing mixes the rows of a unit; compare with --lags 1"
+TESTED = "only its instrument is tested, and that of the row after; compare with --lags 1"
 MOST_DRAWN = 6
 """Outputs that are drawn."""
 
@@ -291,7 +292,8 @@ def _absorbed_lines(fit: Fit) -> list[str]:
     lost = absorbed.freedom(tuple(clusters)) + 1
     lines = [f"absorbed effects  {', '.join(columns)}; {lost:,} degrees of freedom"]
     if fit.roles.episode in absorbed.columns and fit.roles.step:
-        lines.append(f"row before        {NOT_TESTED}")
+        tested = fit.nickell is None and fit.uses_instruments
+        lines.append(f"row before        {TESTED if tested else NOT_TESTED}")
     if fit.nickell is not None:
         lines.append(f"Nickell bias      {fit.nickell.line(fit.estimate)}")
     return lines

@@ -24,6 +24,7 @@ from ivvi.fitting.panels.differences import DifferencedTable
 from ivvi.fitting.panels.lag_detection import in_order, own_lags
 from ivvi.logs import Batch, Log, Roles
 from ivvi.logs.instruments.assignment_level import ROWS_PER_GROUP
+from ivvi.logs.schema import PATH
 from ivvi.logs.spread_rows import spread
 from ivvi.moments import Moments
 
@@ -105,7 +106,8 @@ def unnamed_doubts(
     alone = errors.requested.kind == "auto" and not errors.warning
     if not (others or named):
         return {}, "", ""
-    first = FirstRows.of(log, others)
+    paths = [n for n in errors.clusters if n.startswith(PATH)]
+    first = FirstRows.of(log, (*paths, *others))
     if first is None:
         return {}, "", ""
     known = set(getattr(log.table, "names", ()))

@@ -226,12 +226,15 @@ class Log:
         """Columns whose fixed effects its formula absorbs."""
         return parse_formula(self.roles.formula).absorbed if self.roles.formula else ()
 
-    def refuse_absorbed(self, verb: str) -> None:
-        """Refuse a formula with absorbed effects for a verb that does not take them out."""
+    def refuse_absorbed(self, verb: str, instead: str = "") -> None:
+        """Refuse a formula with absorbed effects for a verb that does not take them out.
+
+        `instead` is what to do where removing them is no way out.
+        """
         if self.absorbed:
             raise InputError(
                 f"{verb} cannot absorb fixed effects; remove `| {' + '.join(self.absorbed)}` "
-                "from the formula"
+                f"from the formula{instead}"
             )
 
     def absorbing(self, columns: Columns) -> Columns:

@@ -161,7 +161,8 @@ def _source_table(
     The columns of episodes and those of ``loo:`` hold ids, which are kept as they are written.
     `types` are those that later rows of a CSV file have shown.
     """
-    table: BatchSource = open_minari(source) if is_minari(source) else open_table(source)
+    is_open = hasattr(type(source), "batches")  # a `BatchSource`
+    table: BatchSource = source if is_open else _newly_opened(source)
     if isinstance(table, CsvTable):
         groups = [word.removeprefix(LOO) for word in instrument if word.startswith(LOO)]
         words = [*(episode or ["episode"]), *groups]
@@ -169,6 +170,10 @@ def _source_table(
         table = table.with_ids([name for name in id_names if table.schema.names.count(name) == 1])
         table = table.with_types(types)
     return without_blanks(table)
+
+
+def _newly_opened(source: Any) -> BatchSource:
+    return open_minari(source) if is_minari(source) else open_table(source)
 
 
 def _where(table: BatchSource, schema: Schema, where: str) -> BatchSource:
@@ -317,7 +322,10 @@ def _opened(
 def reopened(
     source: Any, roles: Roles, *, where: str | None = None, drop_missing: bool = False
 ) -> Log:
-    """Open another log with the columns of an earlier one, and its filter if no other is given."""
+    """Open another log with the columns of an earlier one, and its filter if no other is given.
+
+    Its `source` may be a table that is open already.
+    """
     where = where or roles.where
     words: dict[str, Any] = {name: names for name, names in roles.asked}
     episode = words.get("episode") or roles.episode_parts or roles.episode

@@ -49,6 +49,12 @@ SEQUENCE_CHECKS = (
 """Checks that need the order of rows, or groups of them to compare."""
 ABOUT_SHAPE = (*SEQUENCE_CHECKS[:2], "residuals on the past", "stability over steps")
 """Checks that, like those of richer features, fail if a state enters with the wrong shape."""
+AFTER_ABSORBING = (
+    " and name unit and time (episode=, step=, --episode, --step) to check the rows with their "
+    "effects; `ivvi fit` with the formula tests, after effects are absorbed, whether instruments "
+    "of the steps before and after are related to the outcome"
+)
+"""What to do with a formula that absorbs effects."""
 MOST_CODES = 12
 """Most whole numbers that may be codes of categories."""
 
@@ -229,7 +235,7 @@ def check(  # noqa: PLR0913
     check_level(level)
     opened = (logs if isinstance(logs, Log) else read_logs(logs)).watched(progress)
     requested, opened = StandardErrors(cluster=cluster).for_log(opened)
-    opened.refuse_absorbed("check")
+    opened.refuse_absorbed("check", AFTER_ABSORBING)
     if opened.roles.frequency:
         raise InputError(
             "check does not work with frequency weights, since a row stands for several"

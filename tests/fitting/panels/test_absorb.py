@@ -317,7 +317,7 @@ def test_errors_without_episodes_are_clustered_by_the_absorbed_column_with_most_
     fit = ivvi.fit(log, **absorb)
     np.testing.assert_allclose(fit.se, ivvi.fit(log, cluster="firm", **absorb).se)
     assert fit.se[0, 1] > 1.3 * ivvi.fit(log, se="robust", **absorb).se[0, 1]
-    assert "clustered by firm" in fit.errors.note
+    assert "firm and year are taken for episode and step" in fit.errors.note
     assert ivvi.interval(log, **absorb).clusters == ("firm",)
     assert ivvi.fit(log, method="ijive", **absorb).errors.kind == "robust"
 
@@ -331,11 +331,18 @@ def test_absorbed_columns_of_few_or_single_values_are_no_clusters(units):
     assert ivvi.fit(log).errors.clusters == (("firm",) if units == 160 else ())
 
 
-def test_no_note_counts_the_values_of_an_instrument_without_its_effects():
+def test_the_values_of_an_instrument_are_counted_before_effects_are_absorbed():
+    """What effects leave of it has more values; both kinds of automatic errors have the note."""
     rng = np.random.default_rng(0)
     n = 600
-    rows = {"ward": np.arange(n) % 6, "z": (np.arange(n) // 6 % 20) ** 1.7, "u": rng.normal(size=n)}
+    rows = {"ward": np.arange(n) % 6, "u": rng.normal(size=n)}
+    rows["z"] = rng.normal(size=20)[np.arange(n) // 6 % 20]
     rows["a"] = rows["z"] + rows["u"] + rng.normal(size=n)
     rows["y"] = rows["a"] + rows["u"] + rng.normal(size=n)
-    fit = ivvi.fit(ivvi.read_logs(rows, formula="y ~ 1 | ward | a ~ z"))
-    assert "takes only" not in fit.errors.note
+    rows["clinic"] = rng.integers(0, 30, n)
+    for absorb in ("ward", "clinic"):
+        fit = ivvi.fit(ivvi.read_logs(rows, formula=f"y ~ 1 | {absorb} | a ~ z"))
+        assert fit.errors.clusters == (() if absorb == "ward" else ("clinic",))
+        assert "z takes only 20 values in 600 rows" in fit.errors.note
+    named = ivvi.fit(ivvi.read_logs(rows, formula="y ~ 1 | ward | a ~ z"), cluster="clinic")
+    assert "takes only" not in named.errors.note

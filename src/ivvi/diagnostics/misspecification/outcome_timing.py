@@ -93,7 +93,7 @@ def explained_in_own_row(head: Batch, roles: Roles) -> OwnRow | None:
     moment = codes_of(row_times(head, roles, steps)[now])
     episode = head.episode[now]
     groups = [stretches(episode), *(codes_of(one[now]) for one in head.clusters)]
-    draws = [_draws(values, episode, moment) for values in head.z[now].T]
+    draws = [draws_of(values, episode, moment) for values in head.z[now].T]
     tests = []
     for within in (True, False):
         if not within and moment.max() + 1 < FEWEST_STEPS:
@@ -165,7 +165,7 @@ def _from_means(columns: Floats, codes: Ints) -> Floats:
     return np.where(nothing, 0.0, rest)
 
 
-def _draws(z: Floats, episode: NDArray[Any], moment: Ints) -> tuple[Ints, Ints]:
+def draws_of(z: Floats, episode: NDArray[Any], moment: Ints) -> tuple[Ints, Ints]:
     """Return the groups of rows of a step with one z, and of episodes with one path of z."""
     value, unit = codes_of(z), codes_of(episode)
     at_step = np.random.default_rng(0).normal(size=moment.max() + 1)[moment]

@@ -27,6 +27,7 @@ from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.logs import Batch, Log
 from ivvi.logs.columns.times import as_dates
 from ivvi.logs.instruments.assignment_level import FEWEST_GROUPS, ROWS_PER_GROUP
+from ivvi.logs.schema import PATH
 from ivvi.moments import Moments
 
 LOOKED_AT = 8192
@@ -142,13 +143,15 @@ def alike_within(
     first: FirstRows | None,
 ) -> str:
     """Say that rows with the same value of a column that nobody named are alike, or nothing."""
-    if not others or len(errors.clusters) > 1 or errors.kind not in ("robust", "clustered"):
+    several = [name for name in errors.clusters[1:] if not name.startswith(PATH)]
+    if not others or several or errors.kind not in ("robust", "clustered"):
         return ""
     influence = None if first is None else Influence.of(estimate, moments, first.rows)
     if first is None or influence is None:
         return ""
     rows = first.rows
-    own = _own_clusters(rows, log, errors)
+    path = next((n for n in errors.clusters if n in first.codes and n.startswith(PATH)), None)
+    own = _own_clusters(rows, log, errors) if path is None else first.codes[path]
     worst = (LARGER, "")
     for name in others:
         codes, levels = first.codes[name], first.levels[name]

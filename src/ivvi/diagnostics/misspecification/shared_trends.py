@@ -34,6 +34,7 @@ from ivvi.diagnostics.misspecification.outcome_timing import (
 from ivvi.diagnostics.misspecification.row_influence import FirstRows
 from ivvi.diagnostics.tails_and_quantiles import f_tail
 from ivvi.estimators import Estimate
+from ivvi.features.design import Design
 from ivvi.logs import Batch
 from ivvi.logs.instruments.assignment_level import ROWS_PER_GROUP
 from ivvi.logs.spread_rows import spread
@@ -128,7 +129,7 @@ def changed_effect(
     few = len(rows) < ROWS_PER_COLUMN * design.width or design.width > MOST_COLUMNS
     if few or not (free and noisy) or (rows.weight is not None and (rows.weight <= 0).any()):
         return None
-    parts = _parts(moments, rows, noisy)
+    parts = parts_of(design, rows, noisy)
     one, beside = np.zeros(len(rows), dtype=np.int64), parts[0]
     if times is not None:
         codes, x = one, (times - times.mean()) / max(float(np.ptp(times)), 1e-300)
@@ -249,9 +250,8 @@ def _leaves_one_out(A: Floats, Z: Floats, codes: Ints) -> bool:
     return False
 
 
-def _parts(moments: Moments, rows: Batch, noisy: list[int]) -> list[Floats]:
+def parts_of(design: Design, rows: Batch, noisy: list[int]) -> list[Floats]:
     """Return the varying columns of the rows: states, actions, instruments, outputs."""
-    design = moments.design
     V, place = design.rows(rows), {c: at for at, c in enumerate(design.varying.tolist())}
     shared, phi, psi = set(design.shared), design.phi_columns, design.psi_columns
     kinds = (

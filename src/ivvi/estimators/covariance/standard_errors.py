@@ -140,8 +140,9 @@ class StandardErrors:
 
         Where none are named, these are the columns whose names became instruments, if any, or the
         columns to `absorb` that hold their groups (`outer_groups`); without episodes that of the
-        columns to `absorb` whose values are most. A method that takes rows for
-        `independent` does not ask what set the instruments, unless clusters are asked for.
+        columns to `absorb` that is no time and whose values are most (`set_by_absorbed`). A method
+        that takes rows for `independent` does not ask what set the instruments, unless clusters
+        are asked for.
         """
         if independent and self.kind == "auto":
             log = log.replaced(log.table, replace(log.roles, set_by=()))
@@ -365,7 +366,7 @@ class StandardErrors:
         if kind in BY_CLUSTER:
             kind, clusters = "clustered", self._clusters(log)
             if clusters == log.roles.set_by:
-                note = noted(log.roles, getattr(log.table, "names", ()))
+                note = noted(log.roles, getattr(log.table, "group_counts", None))
         bandwidth = self.bandwidth
         if bandwidth is None:
             bandwidth = int(4 * (max(n / max(episodes, 1), 1) / 100) ** (2 / 9))

@@ -19,6 +19,7 @@ from ivvi.features.design import build_design
 from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting import Fit
 from ivvi.fitting.panels.absorbing import AbsorbedTable
+from ivvi.fitting.panels.unnamed_panel import as_panel
 from ivvi.fitting.saved_fit import is_saved_fit, load_fit
 from ivvi.logs import Log
 from ivvi.logs.columns.patterns import Columns
@@ -111,6 +112,7 @@ def interval(  # noqa: PLR0913
     else:
         source = open_log(source, formula).watched(progress)
         absorb = source.absorbing(absorb)
+        source = as_panel(source, absorb).log if absorb else source
         opened = _SetInputs.of(source, phi, psi, seed, requested, absorb)
     effect = PartialledEffect.of(opened.moments, *_named(opened.moments, output, feature))
     errors = opened.errors

@@ -158,6 +158,11 @@ class AbsorbedTable:
         """How many effects there are."""
         return self.effects.absorbed
 
+    @property
+    def group_counts(self) -> dict[str, int]:
+        """How many values each absorbed column has."""
+        return dict(zip(self.names, map(len, self.labels), strict=True))
+
     def _pass(self) -> tuple[Effects, list[np.ndarray], Counts]:
         """Add up the groups in one pass over the log."""
         episode, step = self._log.roles.episode, self._log.roles.step

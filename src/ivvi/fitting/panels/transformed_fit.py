@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ivvi.errors import IdentificationError, InputError
+from ivvi.estimators import StandardErrors
 from ivvi.estimators.registry import method_for_moments, settings_of
 from ivvi.estimators.sgda.sgda import SGDA
 from ivvi.features.design import Design, build_design
@@ -26,9 +27,10 @@ from ivvi.fitting.panels.nickell import (
 )
 from ivvi.fitting.panels.partialling import features_of, with_unnamed, without_controls
 from ivvi.fitting.panels.restored_levels import ControlLevels
+from ivvi.fitting.panels.strict_exogeneity import related_to_other_steps
 from ivvi.logs import Log, Sample
 from ivvi.logs.columns.patterns import Columns
-from ivvi.logs.instruments.assignment_level import unnamed_columns
+from ivvi.logs.instruments.assignment_level import few_values, unnamed_columns
 from ivvi.moments import compute_moments
 
 
@@ -51,8 +53,13 @@ def fit_differences(
     baseline, remedy = levels.restore(fit.baseline), "absorb the episodes instead"
     why = "each difference is of two rows, which cannot be clustered by that column"
     errors = fit.errors.without_usual(log.roles, why, f"{remedy} (absorb=, --absorb)")
+    doubts = fit.doubts
+    if not log.roles.state and _is_instrumented(pipeline):  # noise moves states of later steps
+        asked = (log, design, (str(log.roles.episode),), (), fit.estimate.exact)
+        doubts = tuple(text for text in (related_to_other_steps(*asked),) if text) + doubts
     return replace(
         fit,
+        doubts=doubts,
         estimate=levels.restore(fit.estimate),
         inference=fit.inference and replace(fit.inference, baseline=baseline, errors=errors),
         roles=log.roles,
@@ -70,8 +77,13 @@ def fit_absorbed(
     seed: int = 0,
     absorb: Columns = (),
     half_panel: bool = False,
+    note: str = "",
 ) -> Fit:
-    """Fit to what fixed effects leave of the rows; what comes back speaks of levels again."""
+    """Fit to what fixed effects leave of the rows; what comes back speaks of levels again.
+
+    `note` is what to know of automatic errors (`ivvi.fitting.panels.unnamed_panel`).
+    """
+    requested = pipeline.errors
     pipeline, log = pipeline.for_log(log, absorb)
     design = build_design(log, phi, psi, seed)
     if isinstance(pipeline.method, SGDA) and pipeline.method.is_linear(design):
@@ -87,6 +99,7 @@ def fit_absorbed(
     fit = pipeline.of_rows(rows, *table.features)
     if pipeline.errors.kind == "auto" and not fit.errors.warning:
         fit = _with_unnamed(pipeline, fit, log, design, absorb)
+    fit = _noting(fit, log, requested, note)
     bias, estimate = _nickell(pipeline, log, design, absorb, table, fit), fit.estimate
     if half_panel:
         refuse_half_panel(bias, log.roles.episode)
@@ -97,6 +110,10 @@ def fit_absorbed(
         lost = table.absorbed.freedom((bias.unit,))
         estimate = with_jackknife_errors(estimate, whole, bias.unit, lost)
         bias = replace(bias, corrected=True)
+    asked = (log, design, absorb, fit.errors.clusters, fit.estimate.exact)
+    tested = bias is None and _is_instrumented(pipeline)
+    if tested and (doubt := related_to_other_steps(*asked)):
+        fit = replace(fit, doubts=(doubt, *fit.doubts))
     if bias is not None and bias.bias.size:
         bias = replace(bias, bias=table.in_levels(bias.bias))
     estimate = table.levels(estimate)
@@ -113,6 +130,24 @@ def fit_absorbed(
         effects=table.effects_of(estimate.W),
         nickell=bias,
     )
+
+
+def _is_instrumented(pipeline: FitPipeline) -> bool:
+    return pipeline.method.name not in ("least-squares", "ridge")
+
+
+def _noting(fit: Fit, log: Log, asked: StandardErrors, note: str) -> Fit:
+    """Note on automatic errors how rows were taken, and instruments that have few values.
+
+    The instruments are those of the log itself: what effects leave of them has many.
+    """
+    automatic = asked.kind == "auto" and not asked.columns and len(fit.errors.clusters) < 2
+    if fit.inference is None or not (note or automatic):
+        return fit
+    errors = fit.errors.noting(note) if asked.kind == "auto" and not asked.columns else fit.errors
+    if automatic:
+        errors = errors.noting(few_values(log.watched(None).head(), log.roles))
+    return replace(fit, inference=replace(fit.inference, errors=errors))
 
 
 def _with_unnamed(

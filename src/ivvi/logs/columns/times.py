@@ -313,6 +313,21 @@ def check_time(schema: pa.Schema, name: str, label: str) -> None:
         )
 
 
+def as_dates(steps: np.ndarray) -> str | None:
+    """Return the format of steps that are months (202401), days (20240131) or years, if so."""
+    numbers = steps.astype(int)
+    if (numbers != steps).any():
+        return None
+    for word, year, month in (
+        ("%Y%m", numbers // 100, numbers % 100),
+        ("%Y", numbers, np.ones_like(numbers)),
+    ):
+        if ((year >= 1900) & (year <= 2100) & (month >= 1) & (month <= 12)).all():
+            return word
+    days = (numbers >= 19000101) & (numbers <= 21001231) & (numbers // 100 % 100 <= 12)
+    return "%Y%m%d" if days.all() else None
+
+
 def _guessed(db: Any, rows: str, value: str) -> str:
     """Suggest the formats in which every date of a column can be read."""
     fits = [
@@ -349,15 +364,3 @@ def _in_words(time: float, kind: pa.DataType) -> str:
     if pa.types.is_date(kind):
         return str(np.datetime64(int(time), "D" if pa.types.is_date32(kind) else "ms"))[:10]
     return f"{time:g}"
-
-
-def as_dates(steps: np.ndarray) -> str | None:
-    """Return the format of steps that are months (202401), days (20240131) or years, if so."""
-    whole = steps.astype(int)
-    if (whole != steps).any():
-        return None
-    for word, year, month in (("%Y%m", whole // 100, whole % 100), ("%Y", whole, whole * 0 + 1)):
-        if ((year >= 1900) & (year <= 2100) & (month >= 1) & (month <= 12)).all():
-            return word
-    days = (whole >= 19000101) & (whole <= 21001231) & (whole // 100 % 100 <= 12)
-    return "%Y%m%d" if days.all() else None

@@ -14,7 +14,7 @@ column has one value for each level or rounded number, or whole numbers that inc
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,7 @@ from ivvi.errors import InputError
 from ivvi.logs.batch import Batch
 from ivvi.logs.columns.category_encoding import is_text
 from ivvi.logs.columns.patterns import Columns, match_columns
+from ivvi.logs.instruments.panel_columns import FEWEST_UNITS, panel_columns
 from ivvi.logs.schema import Roles
 from ivvi.logs.tables.arrow import as_arrow, as_numpy, is_unnamed_index, missing, plain_type
 from ivvi.logs.tables.table import BatchSource
@@ -79,11 +80,13 @@ def set_by(table: BatchSource, roles: Roles) -> tuple[str, ...]:
     return (*episode, group) if reaches else (group,)
 
 
-def noted(roles: Roles, absorbed: Sequence[str] = ()) -> str:
-    """Say by what errors are clustered, and why."""
-    if (first := roles.set_by[0]) in absorbed:
+def noted(roles: Roles, absorbed: Mapping[str, int] | None = None) -> str:
+    """Say by what errors are clustered, and why; `absorbed` columns come with their values."""
+    if (first := roles.set_by[0]) in (absorbed or {}):
+        most = absorbed is not None and absorbed[first] == max(absorbed.values())
+        which = "with the most values" if most else "that is no time"
         return (
-            f"errors are clustered by {first}, the absorbed column with the most values; if rows "
+            f"errors are clustered by {first}, the absorbed column {which}; if rows "
             f"of one {first} are independent, ask for robust errors (se=, --se)"
         )
     group, several = roles.set_by[-1], len(roles.instrument) > 1
@@ -98,12 +101,17 @@ def set_by_absorbed(table: BatchSource, roles: Roles, absorb: Columns) -> tuple[
     """Return the columns to cluster by where fixed effects are absorbed and no episode is named.
 
     It is the absorbed column with most values, if they are enough and come several times each; one
-    that has set the instruments stays beside it. Else those that `roles` have.
+    that has set the instruments stays beside it. Else those that `roles` have. A column of times
+    gives way to one of units (`panel_columns`), of which `FEWEST_UNITS` are enough.
     """
     if roles.episode is not None or roles.groups:
         return roles.set_by
     names = match_columns(absorb, list(table.schema.names), "absorb")
-    repeated = [one for one in _repeated(table, names) if one[1] >= ENOUGH_VALUES]
+    repeated = _repeated(table, names)
+    panel = panel_columns(table, names)
+    times = () if panel is None else panel.times
+    units = [one for one in repeated if times and one[0] not in times and one[1] >= FEWEST_UNITS]
+    repeated = units or [one for one in repeated if one[1] >= ENOUGH_VALUES]
     if not repeated:
         return roles.set_by
     column = max(repeated, key=lambda one: one[1])[0]
