@@ -32,6 +32,8 @@ def reversed_steps(table: BatchSource, episode: Sequence[str], step: str | None)
         return ()
     known = ~np.logical_or.reduce([missing(column) for column in block.columns])
     block = block.filter(as_arrow(known))
+    if not block.num_rows:
+        return ()
     number = np.zeros(block.num_rows, np.int64)
     for part in episode:
         codes = Numbers().of(block.column(part))

@@ -11,8 +11,9 @@ from ivvi.logs import Batch, Roles
 
 FEWEST = 20
 """Rows from which on equal columns are no chance."""
-TENTH = 10.0
-"""Least factor between two units that a step does not bring about."""
+TENTH, HUNDREDTH = 10.0, 100.0
+"""Least factors between two units that a step does not bring about: where the means lie apart too,
+and where they are near zero."""
 APART, NEAR, NEAR_SPREAD = 3.0, 1.0, 0.7
 """Standard deviations between the means of state and next state, and, after the conversion, the
 most between these and between the logarithms of their spreads."""
@@ -50,11 +51,11 @@ def _other_unit(x: Floats, y: Floats) -> str:
     sd, sd_y = float(x.std()), float(y.std())
     if not (sd > 0 and sd_y > 0) or len(np.unique(x)) < FEWEST:
         return ""
-    far = abs(y.mean() - x.mean()) > APART * sd or abs(np.log(sd_y / sd)) > np.log(TENTH) / 2
+    far = abs(y.mean() - x.mean()) > APART * sd
     for factor, shift, _ in CONVERSIONS:
         for scale, constant in ((factor, shift), (1 / factor, -shift / factor)):
             apart = abs(y.mean() - scale * x.mean() - constant) / sd_y
             near = apart < NEAR and abs(np.log(sd_y / (scale * sd))) < NEAR_SPREAD
-            if far and near and (factor >= TENTH or shift):
+            if near and ((far and (factor >= TENTH or shift)) or factor >= HUNDREDTH):
                 return f"its mean is {y.mean():.4g} beside {x.mean():.4g}"
     return ""
