@@ -57,6 +57,17 @@ def test_ends_of_a_range_whole_numbers_and_rounded_ones_are_none(change, seed):
     assert doubts(data | {"y": change(data["y"])}) == []
 
 
+def test_states_that_begin_at_zero_and_costs_of_no_dose_are_none():
+    data = world()
+    n = len(data["y"])
+    start, dose = np.arange(n) % 10 == 0, np.arange(n) % 5 == 0
+    panel = {"episode": np.arange(n) // 10, "step": np.arange(n) % 10}
+    columns = data | panel | {"x": np.where(start, 0, data["x"]), "next_x": data["y"]}
+    log = ivvi.read_logs(columns, state="x", action="a", instrument="z", next_state="next_x")
+    assert filled_values(log.head(episodes=True), log.roles) == []
+    assert doubts(data | {"x": 1.0 * dose, "y": np.where(dose, 0, data["y"])}) == []
+
+
 def test_a_fit_says_it():
     with pytest.warns(UserWarning, match="y is exactly 0 in"):
         ivvi.fit(filled(world(), "y", 0.0, 0.2), formula="y ~ x | a ~ z")

@@ -4,7 +4,7 @@ Where nobody answered, some tables hold 0. It is no odd number where the column 
 above it, yet no drawn number comes twice: a value that fills a twentieth of the rows, while hardly
 any other occurs again, was written there. At an end of the range it may be right (nothing was
 bought, no dose was given), and so it may among whole numbers, or where another column has one value
-in just these rows (no dose, no costs).
+in just these rows (no dose, no costs), and where episodes begin.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ivvi._io.arrays import Floats
 from ivvi.logs import Batch, Roles
+from ivvi.logs.sample import first_rows
 
 FILLED = 0.05
 """Share of the rows from which on a value fills a column."""
@@ -36,7 +37,8 @@ def filled_values(head: Batch, roles: Roles, but: Collection[str] = ()) -> list[
     columns = dict(_numbers(head, roles))
     others = [v for name, v in columns.items() if name not in filled]
     for name, (value, share) in filled.items():
-        if name not in but and not _follows(columns[name] == value, others):
+        rows = columns[name] == value
+        if name not in but and not (_follows(rows, others) or _begins(rows, head)):
             texts.append(
                 f"{name} is exactly {value:g} in {share:.0%} of the rows and hardly ever twice the "
                 f"same otherwise: if {value:g} stands for a missing value, "
@@ -49,6 +51,15 @@ def _follows(rows: NDArray[np.bool_], others: list[Floats]) -> bool:
     """Return whether another column has one value in these rows, and nowhere else: no dose."""
     at = int(np.argmax(rows))
     return any(np.array_equal(column == column[at], rows) for column in others)
+
+
+def _begins(rows: NDArray[np.bool_], head: Batch) -> bool:
+    """Return whether these are first rows of episodes, or rows of one step: where things start."""
+    if head.episode is None or head.step is None:
+        return False
+    first = np.zeros(len(rows), dtype=bool)
+    first[first_rows(head)] = True
+    return bool(first[rows].all() or len(np.unique(head.step[rows])) == 1)
 
 
 def _remedy(name: str, value: float, head: Batch, roles: Roles) -> str:
