@@ -119,7 +119,7 @@ def panel_columns(table: BatchSource, names: Sequence[str]) -> PanelColumns | No
         time.name,
         tuple(one.name for one in times),
         len(unit.levels),
-        complete and len(np.unique(_pairs(unit, time))) == len(unit.codes),
+        complete and _are_different(_pairs(unit, time)),
         time.numbers is None,
     )
 
@@ -148,6 +148,11 @@ def _pairs(one: _Column, two: _Column) -> Ints:
     both = (one.codes >= 0) & (two.codes >= 0)
     pairs: Ints = one.codes[both] * len(two.levels) + two.codes[both]
     return pairs
+
+
+def _are_different(pairs: Ints) -> bool:
+    """Whether no number comes twice; they mostly grow, since rows mostly are in order."""
+    return bool((np.diff(pairs) > 0).all()) or len(np.unique(pairs)) == len(pairs)
 
 
 def _consecutive(columns: list[_Column]) -> list[_Column]:
