@@ -51,7 +51,9 @@ def data_warnings(log: Log, head: Batch, counts: Counts, *, linear: bool) -> tup
     units, own = mixed_units(head, log.roles), own_means(head, log.roles)
     head = spread(head, MOST_ROWS)
     missing = missing_codes(head, log.roles)
-    filled = filled_values(head, log.roles, {one.column for one in missing})
+    is_made = getattr(log.table, "copies_are_meant", False)  # such as differences, which may be 0
+    known = {one.column for one in missing}
+    filled = [] if is_made else filled_values(head, log.roles, known)
     codes = category_codes(head, log.roles) if linear else []
     late = leaks(head, log.roles)
     named = [one.warning for doubts in (late, missing, codes) for one in doubts[:MOST]]

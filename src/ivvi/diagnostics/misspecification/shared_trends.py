@@ -244,8 +244,11 @@ def _leaves_one_out(A: Floats, Z: Floats, codes: Ints) -> bool:
         if not (a @ z < 0):
             continue
         products, of_a, of_z = (np.bincount(codes, v) for v in (a * z, a * a, z * z))
-        size = of_a * of_z
-        if (products <= 0).all() and (size - products**2 <= 1e-6 * size + 1e-12 * size.max()).all():
+        size, nothing = of_a * of_z, 1e-9 * float(np.sqrt((of_a * of_z).max()))
+        apart = np.sqrt(np.maximum(size - products**2, 0.0))
+        if (products <= nothing).all() and (
+            apart <= np.maximum(1e-3 * np.sqrt(size), nothing)
+        ).all():
             return True
     return False
 
