@@ -11,6 +11,7 @@ x'. Worlds whose linear features are right should raise a doubt in about one of 
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -49,6 +50,8 @@ class Panel:
         Unit effects, what is left of the confounder a step later, the effect of the last action.
     z_lasts, z_of_unit, shock
         What is left of the instrument a step later, or one for each unit; a shock to all units.
+    season, trend
+        The size of a wave of seven steps, and of a straight line, that all units share.
     effect, varies
         The effect of the action, and how it changes with the state.
     reacts
@@ -63,6 +66,8 @@ class Panel:
     z_lasts: float = 0.0
     z_of_unit: bool = False
     shock: float = 0.0
+    season: float = 0.0
+    trend: float = 0.0
     effect: float = -0.4
     varies: float = 0.0
     reacts: float = 0.0
@@ -78,7 +83,8 @@ class Panel:
             rows.append(np.column_stack([np.arange(len(x)), np.full(len(x), t), x, a, z]))
             noise = 0.5 * rng.normal(size=len(x)) + self.shock * rng.normal()
             x = 0.6 * x + (self.effect - self.varies * x) * a + u + noise
-            x, before = x + self.delay * before + self.level * own, a
+            shared = self.season * np.cos(2 * np.pi * t / 7) + self.trend * t
+            x, before = x + self.delay * before + self.level * own + shared, a
         table = dict(zip(("unit", "time", "x", "a", "z"), np.concatenate(rows).T, strict=True))
         return read_logs(table, state="x", action="a", instrument="z", episode="unit", step="time")
 
@@ -138,6 +144,8 @@ WRONG: dict[str, Callable[[Rng], Log]] = {
     "panel, unit effects, actions react": Panel(level=0.7, effect=0.5, reacts=0.3),
     "panel, lasting confounder": Panel(lasting=0.6),
     "panel, delayed effect": Panel(delay=-0.4, z_lasts=0.8),
+    "panel, season of the step": Panel(season=0.7, steps=14),
+    "panel, trend of the step": Panel(trend=1.0),
     "panel, effect that varies": Panel(varies=0.3),
     "rows, effect that varies": lambda rng: draw_rows(rng, varies=0.3),
     "rows, outcome that bends": lambda rng: draw_rows(rng, bends=0.3),
@@ -156,9 +164,10 @@ def measure(
         log = draw(np.random.default_rng([seed, i]))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", IvviWarning)  # they are what is counted
-            doubts += list(estimate(log).doubts[:1])
+            fit = estimate(log)
+        doubts += list((fit.doubts + fit.plan_doubts)[:1])
         bar(1)
-    causes = [text.partition(" (p")[0] for text in doubts]
+    causes = [re.split(r" \(p|: effects of", text)[0] for text in doubts]
     most = max(set(causes), key=causes.count, default="")
     return DoubtCount(name, right, logs, len(doubts), most)
 

@@ -52,8 +52,13 @@ LAW = 1.63
 """Critical value of Kolmogorov's and Smirnov's statistic, for p = 0.01."""
 BEYOND_ALL = 5.0
 """Minus the logarithm of the chance that so many of one sample lie beyond all of the other."""
-MOST_ROWS, MOST = 8192, 3
+MOST_ROWS, MOST = 2048, 3
 """Most rows that are looked at, and columns that are named."""
+
+
+SKEWNESS, KURTOSIS = 0.15, 0.3
+"""Columns whose third and fourth moments are as near to a Gaussian's are not looked at: two clumps,
+or two spreads, move one of them further."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +101,29 @@ def mixed_units(head: Batch, roles: Roles) -> list[str]:
     columns |= {n: y for n, y in zip(roles.outputs, rows.y.T, strict=True) if n not in columns}
     followed = {f"next_{name}" for name in columns}
     found: list[str] = []
-    for name, values in columns.items():
-        if name in coded or name in followed:
-            continue
+    asked = [name for name in columns if not (name in coded or name in followed)]
+    if not asked:
+        return []
+    shaped = _is_not_gaussian(np.column_stack([columns[name] for name in asked]))
+    for name in (name for name, differs in zip(asked, shaped, strict=True) if differs):
+        values = columns[name]
         mixed = units_of(name, values, rows.episode)
         found += [mixed.warning] if mixed else []
         if len(found) == MOST:
             break
     return found
+
+
+def _is_not_gaussian(columns: Floats) -> np.ndarray:
+    """Return which columns (n, k) have a skewness or a kurtosis that a Gaussian column has not."""
+    centred = columns - columns.mean(axis=0)
+    squares = centred**2
+    variance = squares.mean(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        skewness = (squares * centred).mean(axis=0) / variance**1.5
+        kurtosis = (squares**2).mean(axis=0) / variance**2
+    near = (np.abs(skewness) < SKEWNESS) & (np.abs(kurtosis - 3) < KURTOSIS)
+    return np.asarray(~near)
 
 
 def units_of(name: str, values: Floats, episode: np.ndarray | None = None) -> MixedUnits | None:
@@ -135,14 +155,14 @@ def _cuts(v: Floats) -> list[int]:
     """Return places at which sorted values may fall apart."""
     edge = slice(FEWEST - 1, len(v) - FEWEST)
     gaps = np.diff(v)[edge]
-    size = np.log(np.maximum(v, 1e-3 * np.median(np.abs(v))))
+    size = np.log(np.maximum(v, 1e-3 * float(np.abs(v).mean())))
     ratios = np.diff(size)[edge]
-    places = [FEWEST + int(at) for g in (gaps, ratios) for at in np.argsort(g)[::-1][:GAPS]]
+    places = [FEWEST + int(at) for g in (gaps, ratios) for at in np.argpartition(g, -GAPS)[-GAPS:]]
     most = slice(len(v) // 20, len(v) - len(v) // 20)
     for values in (v[most], size[most]):  # where the fewest values are, if there is no gap
         wide = max(1, len(v) // WINDOWS)
         places.append(most.start + wide // 2 + int(np.argmax(values[wide:] - values[:-wide])))
-    low, middle, high = np.quantile(v, (0.25, 0.5, 0.75))
+    low, middle, high = (float(v[int(q * (len(v) - 1))]) for q in (0.25, 0.5, 0.75))
     far = FAR * (high - low) / 1.349
     places += [int(at) for at in np.searchsorted(v, (middle - far, middle + far))]
     return sorted(set(places))
@@ -152,7 +172,7 @@ def _conversion(
     name: str, v: Floats, groups: np.ndarray, many: Floats, *, above: bool
 ) -> MixedUnits | None:
     """Return the constant by which what is not among `many` looks like these, or None."""
-    low, middle, high = np.quantile(many, (0.1, 0.5, 0.9))
+    low, middle, high = (float(many[int(q * (len(many) - 1))]) for q in (0.1, 0.5, 0.9))
     upper, lower = (high - middle) / NORMAL_90, (middle - low) / NORMAL_90
     for factor, shift, words in CONVERSIONS:
         scale, constant = (factor, shift) if above else (1 / factor, -shift / factor)
@@ -163,6 +183,9 @@ def _conversion(
         if between[1] - between[0] <= APART * abs(between[0]):
             continue
         first, last = np.searchsorted(v, between)
+        few_at_most = len(v) - first if above else last
+        if few_at_most < FEWEST or last - first > BETWEEN * few_at_most:
+            continue
         near = np.clip([between[0], *v[first:last], between[1]], *between)
         at = first + int(np.argmax(np.diff(near)))  # in the widest gap between the two
         mine = slice(at, None) if above else slice(None, at)

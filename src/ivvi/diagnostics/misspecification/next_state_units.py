@@ -49,9 +49,11 @@ def next_state_doubts(head: Batch, roles: Roles) -> list[str]:
 def _other_unit(x: Floats, y: Floats) -> str:
     """Say that a next state is its state in another unit, or nothing."""
     sd, sd_y = float(x.std()), float(y.std())
-    if not (sd > 0 and sd_y > 0) or len(np.unique(x)) < FEWEST:
+    if not (sd > 0 and sd_y > 0):
         return ""
     far = abs(y.mean() - x.mean()) > APART * sd
+    if not far or len(np.unique(x)) < FEWEST:
+        return ""
     for factor, shift, _ in CONVERSIONS:
         for scale, constant in ((factor, shift), (1 / factor, -shift / factor)):
             apart = abs(y.mean() - scale * x.mean() - constant) / sd_y
