@@ -21,9 +21,7 @@ def log_with(effect, episodes=150, steps=14, seed=0, state="x"):
     parts = map(np.concatenate, zip(*rows, strict=True))
     columns = dict(zip(("who", "t", "x", "a", "z"), parts, strict=True))
     roles = {"action": "a", "instrument": "z", "episode": "who", "step": "t"}
-    return ivvi.read_logs(
-        dict(zip(("who", "t", "x", "a", "z"), columns, strict=True)), state=state, **roles
-    )
+    return ivvi.read_logs(columns, state=state, **roles)
 
 
 @pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
