@@ -37,7 +37,7 @@ def log(tmp_path):
 HUGE = {
     "fourier:1000000000": "GiB are available",
     "spline:99999999999": "GiB are available",
-    "fourier:100000": "54 rows, which cannot estimate",
+    "fourier:100000": "rows, which cannot estimate 100,005 coefficients",
     "poly1000000": "polynomial is 1000000",
     f"poly{'9' * 400}": "digits",
     f"fourier:{'9' * 5000}": "digits",

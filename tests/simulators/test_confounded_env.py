@@ -123,5 +123,7 @@ def test_steps_and_rollouts_agree_without_noise():
     "policy", [lambda x: x[0], lambda x: x[:, :1], lambda x: 0.0], ids=["row", "column", "number"]
 )
 def test_rollout_refuses_actions_of_the_wrong_shape(policy, simulator):
-    with pytest.raises(InputError, match=r"expected \(8, 2\)"):
+    with pytest.raises(
+        InputError, match=r"shape .*expected (\(8, 2\)|one row for each of 8 states)"
+    ):
         simulator("linear", 2).rollout(policy, episodes=8, horizon=20)

@@ -247,9 +247,7 @@ def _called(simulator: Any, policy: Any, keys: Array, horizon: int, keep: bool) 
     for h in range(horizon):
         a = called_actions(policy, x, h)
         if a.shape[1] != simulator.d_a:
-            raise InputError(
-                f"the policy returned {a.shape[1]} actions per state; expected {simulator.d_a}"
-            )
+            raise _wrong_shape(a, f"expected {(len(x), simulator.d_a)}")
         x, rewards[:, h], alive = map(np.asarray, step(keys, h + 1, x, a, alive))
         if keep:
             states.append(x)
@@ -298,11 +296,12 @@ def called_actions(policy: Callable[..., Any], states: np.ndarray, step: int) ->
             "of states (n, d_x) to rows of actions (n, d_a)"
         ) from error
     if rows.ndim != 2 or len(rows) != len(states):
-        raise InputError(
-            f"the policy returned actions of shape {rows.shape} for {len(states)} states; "
-            "expected one row for each"
-        )
+        raise _wrong_shape(rows, f"expected one row for each of {len(states)} states")
     return rows
+
+
+def _wrong_shape(actions: np.ndarray, expected: str) -> InputError:
+    return InputError(f"the policy returned actions of shape {actions.shape}; {expected}")
 
 
 def _needs_step(policy: Callable[..., Any]) -> bool:

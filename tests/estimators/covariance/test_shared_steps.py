@@ -96,6 +96,7 @@ def lasting(seed, weeks=60, stores=30, last=0.7):
     return columns | {"date": np.datetime64("2024-01-01") + 7 * week.astype("timedelta64[D]")}
 
 
+@pytest.mark.filterwarnings("ignore:.*follows a trend or a season of")
 def test_what_lasts_from_step_to_step_counts_more():
     """What episodes share, by step less by row, counts (1 + r) / (1 - r) times."""
     log = ivvi.read_logs(lasting(1, weeks=150, last=0.8), **NEXT)
@@ -115,6 +116,7 @@ def test_what_lasts_from_step_to_step_counts_more():
     assert np.ptp(confidence_set.intervals) > 1.4 * np.ptp(both.intervals)
 
 
+@pytest.mark.filterwarnings("ignore:.*follows a trend or a season of")
 def test_what_lasts_is_kept_with_the_model_and_follows_dates(tmp_path):
     source = write_table(lasting(1, weeks=150, last=0.8), tmp_path / "log.parquet")
     by_week = ivvi.estimate(ivvi.read_logs(source, **NEXT))

@@ -59,6 +59,7 @@ def test_auto_reaches_the_closed_form_in_one_pass_and_more_so_in_five(cell):
     assert five.error <= 0.3
 
 
+@pytest.mark.filterwarnings("ignore:next_x0 seems to be in another unit")
 def test_auto_does_not_depend_on_units(small):
     log, _ = small
     batch = log.to_batch()

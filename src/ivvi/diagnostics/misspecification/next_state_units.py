@@ -17,6 +17,8 @@ and where they are near zero."""
 APART, NEAR, NEAR_SPREAD = 3.0, 1.0, 0.7
 """Standard deviations between the means of state and next state, and, after the conversion, the
 most between these and between the logarithms of their spreads."""
+ALIKE = 0.5
+"""Least correlation of a state with its next value: other columns are other outcomes."""
 
 
 def next_state_doubts(head: Batch, roles: Roles) -> list[str]:
@@ -52,12 +54,11 @@ def _other_unit(x: Floats, y: Floats) -> str:
     if not (sd > 0 and sd_y > 0):
         return ""
     far = abs(y.mean() - x.mean()) > APART * sd
-    if not far or len(np.unique(x)) < FEWEST:
-        return ""
     for factor, shift, _ in CONVERSIONS:
         for scale, constant in ((factor, shift), (1 / factor, -shift / factor)):
             apart = abs(y.mean() - scale * x.mean() - constant) / sd_y
             near = apart < NEAR and abs(np.log(sd_y / (scale * sd))) < NEAR_SPREAD
             if near and ((far and (factor >= TENTH or shift)) or factor >= HUNDREDTH):
-                return f"its mean is {y.mean():.4g} beside {x.mean():.4g}"
+                alike = float(np.corrcoef(x, y)[0, 1]) >= ALIKE and len(np.unique(x)) >= FEWEST
+                return f"its mean is {y.mean():.4g} beside {x.mean():.4g}" if alike else ""
     return ""

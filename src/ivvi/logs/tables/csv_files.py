@@ -353,7 +353,7 @@ def _ragged_cause(file: Path, lines: Sequence[Sequence[str]]) -> str:
         return ""
     return (
         f"begins with {_delimiter(file).join(lines[0])[:40]!r}, which has fewer cells than the "
-        f"rows, and the names seem to stand in line {at + 1}; remove the lines before them"
+        f"rows, and the header seems to be line {at + 1}; remove the lines before it"
     )
 
 
