@@ -9,6 +9,7 @@ leaves no space between clumps, and two groups of people differ in spread as the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,6 +57,8 @@ MOST_ROWS, MOST = 2048, 3
 """Most rows that are looked at, and columns that are named."""
 
 
+LEAST_RANGE = 16.0
+"""Range of a column below which none of its values is another temperature scale's."""
 SKEWNESS, KURTOSIS = 0.15, 0.3
 """Columns whose third and fourth moments are as near to a Gaussian's are not looked at: two clumps,
 or two spreads, move one of them further."""
@@ -104,7 +107,7 @@ def mixed_units(head: Batch, roles: Roles) -> list[str]:
     asked = [name for name in columns if not (name in coded or name in followed)]
     if not asked:
         return []
-    shaped = _is_not_gaussian(np.column_stack([columns[name] for name in asked]))
+    shaped = _may_be_mixed(np.column_stack([columns[name] for name in asked]))
     for name in (name for name, differs in zip(asked, shaped, strict=True) if differs):
         values = columns[name]
         mixed = units_of(name, values, rows.episode)
@@ -114,8 +117,14 @@ def mixed_units(head: Batch, roles: Roles) -> list[str]:
     return found
 
 
-def _is_not_gaussian(columns: Floats) -> np.ndarray:
-    """Return which columns (n, k) have a skewness or a kurtosis that a Gaussian column has not."""
+def _may_be_mixed(columns: Floats) -> np.ndarray:
+    """Return which columns (n, k) need a closer look.
+
+    Not those with the third and fourth moments of a Gaussian; nor those with values on both sides
+    of zero, which factors leave where they are, in a range too small for two scales of temperature.
+    """
+    below = (columns < 0).mean(axis=0)
+    narrow = np.ptp(columns, axis=0) < LEAST_RANGE
     centred = columns - columns.mean(axis=0)
     squares = centred**2
     variance = squares.mean(axis=0)
@@ -123,22 +132,26 @@ def _is_not_gaussian(columns: Floats) -> np.ndarray:
         skewness = (squares * centred).mean(axis=0) / variance**1.5
         kurtosis = (squares**2).mean(axis=0) / variance**2
     near = (np.abs(skewness) < SKEWNESS) & (np.abs(kurtosis - 3) < KURTOSIS)
-    return np.asarray(~near)
+    return np.asarray(~(near | (narrow & (below > RARE) & (below < 1 - RARE))))
 
 
 def units_of(name: str, values: Floats, episode: np.ndarray | None = None) -> MixedUnits | None:
     """Return in which two units the values of a column (n,) are, or None."""
     known = np.isfinite(values) & (values != 0)  # zero is zero in most units
-    groups = np.arange(len(values)) if episode is None else episode
-    order = np.argsort(values[known], kind="stable")
-    v, groups = values[known][order], groups[known][order]
+    v = np.sort(values[known])
     if len(v) < FEWEST_ROWS or not _is_amount(v):
         return None
+
+    def count(low: float, high: float) -> int:
+        """Count the independent values between two numbers."""
+        among = known & (values >= low) & (values <= high)
+        return int(among.sum()) if episode is None else len(np.unique(episode[among]))
+
     for cut in _cuts(v):
         for above in (True, False):
             few, many = (v[cut:], v[:cut]) if above else (v[:cut], v[cut:])
             if FEWEST <= len(few) <= len(many):
-                found = _conversion(name, v, groups, many, above=above)
+                found = _conversion(name, v, count, many, above=above)
                 if found is not None:
                     return found
     return None
@@ -169,7 +182,7 @@ def _cuts(v: Floats) -> list[int]:
 
 
 def _conversion(
-    name: str, v: Floats, groups: np.ndarray, many: Floats, *, above: bool
+    name: str, v: Floats, count: Callable[[float, float], int], many: Floats, *, above: bool
 ) -> MixedUnits | None:
     """Return the constant by which what is not among `many` looks like these, or None."""
     low, middle, high = (float(many[int(q * (len(many) - 1))]) for q in (0.1, 0.5, 0.9))
@@ -196,8 +209,9 @@ def _conversion(
         rest = v[:at] if above else v[at:]
         rest = rest[rest > edge] if above else rest[rest < edge]
         back = (few - constant) / scale
-        if _alike(back, rest, len(np.unique(groups[mine])), abs(shift) / scale):
-            share, ends = len(few) / len(v), (float(few[0]), float(few[-1]))
+        ends = float(few[0]), float(few[-1])
+        if _alike(back, rest, count(*ends), abs(shift) / scale):
+            share = len(few) / len(v)
             return MixedUnits(name, share, *ends, factor, shift, words, not above)
     return None
 

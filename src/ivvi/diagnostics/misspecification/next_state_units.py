@@ -50,15 +50,17 @@ def next_state_doubts(head: Batch, roles: Roles) -> list[str]:
 
 def _other_unit(x: Floats, y: Floats) -> str:
     """Say that a next state is its state in another unit, or nothing."""
-    sd, sd_y = float(x.std()), float(y.std())
+    sd, sd_y, mean, mean_y = float(x.std()), float(y.std()), float(x.mean()), float(y.mean())
     if not (sd > 0 and sd_y > 0):
         return ""
-    far = abs(y.mean() - x.mean()) > APART * sd
+    far = abs(mean_y - mean) > APART * sd
+    if not far and abs(np.log(sd_y / sd)) < np.log(HUNDREDTH) - NEAR_SPREAD:
+        return ""
     for factor, shift, _ in CONVERSIONS:
         for scale, constant in ((factor, shift), (1 / factor, -shift / factor)):
-            apart = abs(y.mean() - scale * x.mean() - constant) / sd_y
+            apart = abs(mean_y - scale * mean - constant) / sd_y
             near = apart < NEAR and abs(np.log(sd_y / (scale * sd))) < NEAR_SPREAD
             if near and ((far and (factor >= TENTH or shift)) or factor >= HUNDREDTH):
                 alike = float(np.corrcoef(x, y)[0, 1]) >= ALIKE and len(np.unique(x)) >= FEWEST
-                return f"its mean is {y.mean():.4g} beside {x.mean():.4g}" if alike else ""
+                return f"its mean is {mean_y:.4g} beside {mean:.4g}" if alike else ""
     return ""
