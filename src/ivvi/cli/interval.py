@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Annotated, Any
 
 import typer
@@ -21,8 +22,8 @@ from ivvi.cli.options import (
     refuse_given,
     trusted,
 )
-from ivvi.cli.terminal import check_json_target, emit_json, progress, say
-from ivvi.errors import InputError
+from ivvi.cli.terminal import check_json_target, emit_json, progress, say, warn
+from ivvi.errors import InputError, IvviWarning
 from ivvi.option_values import SET_ERRORS, listed
 
 
@@ -84,14 +85,20 @@ def interval(  # noqa: PLR0913
         fit, own_log = load_fit(log, trust=trusted(trust)), None
         if rows is not None:
             own_log = open_like(rows, fit.roles, drop_missing=fit.counts.missing > 0)
+        told = fit.notes + fit.doubts
         result = confidence_set(fit, log=own_log, **effect)
     else:
         if rows is not None:
             raise InputError("--log is for a saved model, and the source is a log itself")
         phi, psi = features.both
         logs = columns.open(log)
-        with progress("reading", logs.num_rows) as bar:
-            result = confidence_set(logs, phi=phi, psi=psi, seed=seed, progress=bar, **effect)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", IvviWarning)
+            with progress("reading", logs.num_rows) as bar:
+                result = confidence_set(logs, phi=phi, psi=psi, seed=seed, progress=bar, **effect)
+        told = tuple(str(one.message) for one in caught)
+    for text in told:
+        warn(text)
     say(str(result), quiet=json == "-")
     emit_json(result, json, force=force)
 

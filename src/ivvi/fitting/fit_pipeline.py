@@ -38,7 +38,7 @@ from ivvi.features.design import Design, build_design
 from ivvi.features.feature_map import FeatureMap, linear
 from ivvi.fitting.feature_choice import choose, is_auto, restored_choice
 from ivvi.fitting.fit import Fit
-from ivvi.fitting.fit_warnings import row_warnings, unnamed_doubts
+from ivvi.fitting.fit_warnings import log_warnings
 from ivvi.fitting.incremental.saved_moments import Shard
 from ivvi.fitting.inference_tables import Inference, half_widths
 from ivvi.fitting.panels.differences import DifferencedTable
@@ -46,7 +46,7 @@ from ivvi.fitting.second_pass import second_pass
 from ivvi.logs import Batch, Counts, Log, Roles, Sample
 from ivvi.logs.columns.patterns import Columns
 from ivvi.logs.data_checks import check_enough_rows
-from ivvi.logs.instruments.assignment_level import few_values, unnamed_columns
+from ivvi.logs.instruments.assignment_level import few_values
 from ivvi.logs.sample import MOST, first_rows
 from ivvi.moments import Moments, compute_moments, few_threads
 from ivvi.moments.compression import restrict
@@ -203,9 +203,8 @@ class FitPipeline:
         notes: tuple[str, ...] = ()
         omitted: dict[str, str] = {}
         if log is not None and head is not None:
-            notes, omitted = row_warnings(self.method, log, head, shard, estimate)
-            after_unnamed = self._of_unnamed(log, moments, estimate, errors, notes, omitted)
-            errors, notes, omitted = after_unnamed
+            asked = (self.method, log, head, shard, estimate, errors)
+            notes, omitted, errors = log_warnings(*asked)
         doubts = tuple(omitted)
         differenced = log is not None and isinstance(log.table, DifferencedTable)
         is_changed = differenced or (log is not None and log.is_residual)
@@ -227,27 +226,6 @@ class FitPipeline:
             plan_doubts=() if is_changed else step_patterns(moments, shard.roles),
             reward_doubts=tuple(text for text in omitted if omitted[text] == shard.roles.reward),
         )
-
-    def _of_unnamed(
-        self,
-        log: Log,
-        moments: Moments,
-        estimate: Estimate,
-        errors: Resolved,
-        notes: tuple[str, ...],
-        omitted: dict[str, str],
-    ) -> tuple[Resolved, tuple[str, ...], dict[str, str]]:
-        """Add what columns that nobody named say against a fit."""
-        if log.is_residual:  # which has no such columns (`ivvi.fitting.panels.transformed_fit`)
-            return errors, notes, omitted
-        others = unnamed_columns(log.table, log.roles)
-        asked = (self.method, log, moments, estimate, errors, others)
-        shared, place, alike = unnamed_doubts(*asked)
-        if place:
-            notes = (place, *notes)
-        if alike:
-            errors, omitted = replace(errors, warning=alike), {}  # rows are not independent
-        return errors, notes, shared or omitted
 
     def _checked_strength(self, diagnosed: Moments, shard: Shard) -> Strength:
         """Return how strong the instruments are; refuse those that do not identify W."""

@@ -23,12 +23,31 @@ from ivvi.fitting.incremental.saved_moments import Shard
 from ivvi.fitting.panels.differences import DifferencedTable
 from ivvi.fitting.panels.lag_detection import in_order, own_lags
 from ivvi.logs import Batch, Log, Roles
-from ivvi.logs.instruments.assignment_level import ROWS_PER_GROUP
+from ivvi.logs.instruments.assignment_level import ROWS_PER_GROUP, unnamed_columns
 from ivvi.logs.schema import PATH
 from ivvi.logs.spread_rows import spread
 from ivvi.moments import Moments
 
 TREND = "the instrument and the outcome share a trend or a season, which biases the effect"
+
+
+def log_warnings(
+    method: Method, log: Log, head: Batch, shard: Shard, estimate: Estimate, errors: Resolved
+) -> tuple[tuple[str, ...], dict[str, str], Resolved]:
+    """Return warnings about the rows of a log, terms that the features omit, and the errors.
+
+    The errors carry a warning where rows are alike within a column that nobody named.
+    """
+    notes, omitted = row_warnings(method, log, head, shard, estimate)
+    if log.is_residual:  # which has no such columns (`ivvi.fitting.panels.transformed_fit`)
+        return notes, omitted, errors
+    others = unnamed_columns(log.table, log.roles)
+    shared, place, alike = unnamed_doubts(method, log, shard.moments, estimate, errors, others)
+    if place:
+        notes = (place, *notes)
+    if alike:
+        errors, omitted = replace(errors, warning=alike), {}  # rows are not independent
+    return notes, shared or omitted, errors
 
 
 def row_warnings(

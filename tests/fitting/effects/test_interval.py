@@ -1,6 +1,7 @@
 """`ivvi.interval`: which rows and errors a set is made of, how an effect is named, the command."""
 
 import json
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ import ivvi
 from helpers import OPTIONS, ROLES, assert_refused, make_rows, run, succeed, write_table
 from ivvi import InputError
 from ivvi.diagnostics.tails_and_quantiles import chi2_quantile
-from ivvi.errors import DataError
+from ivvi.errors import DataError, IvviWarning
 
 
 @pytest.mark.filterwarnings("ignore:weak instruments")  # poly2 of two actions
@@ -235,3 +236,30 @@ def test_a_yes_no_column_is_named_without_its_level():
     assert "effect of Trainer session[yes] on y" in str(confidence_set)
     with pytest.raises(InputError, match=r"'ward' has 2 features, one for each level: ward\[B\], "):
         ivvi.interval(log, "y", "ward")
+
+
+def shared_site() -> dict[str, np.ndarray]:
+    """Return rows whose instrument and outcome share a site that nobody names."""
+    rng = np.random.default_rng(0)
+    site = np.repeat(np.arange(40), 30)
+    level, (z, u) = rng.normal(size=40)[site], rng.normal(size=(2, 1200))
+    z = z + level
+    a = z + u
+    named = np.array([f"site {i}" for i in site])
+    return {"a": a, "z": z, "y": 0.5 * a + u + 2 * level, "site": named}
+
+
+def test_a_set_of_a_log_says_what_a_fit_of_it_says(tmp_path) -> None:
+    rows = shared_site()
+    roles = {"state": (), "action": "a", "instrument": "z", "next_state": "y"}
+    log = ivvi.read_logs(rows, **roles)
+    with pytest.warns(IvviWarning, match="once effects of site are included"):
+        ivvi.interval(log, "y", "a")
+    with pytest.warns(IvviWarning, match="once effects of site are included"):
+        fit = ivvi.fit(log)
+    fit.save(tmp_path / "model")
+    with pytest.warns(IvviWarning, match="once effects of site are included"):
+        ivvi.interval(tmp_path / "model", "y", "a", se="unadjusted")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", IvviWarning)
+        ivvi.interval(fit, "y", "a")  # the fit has said it

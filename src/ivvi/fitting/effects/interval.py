@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ivvi.diagnostics.first_stage import partial_out
-from ivvi.errors import InputError, hint
+from ivvi.errors import InputError, IvviWarning, hint
 from ivvi.estimators import Exact, StandardErrors
 from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.estimators.covariance.scores import holds_clusters
@@ -18,6 +19,8 @@ from ivvi.estimators.estimate import exactly_fitted
 from ivvi.features.design import build_design
 from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting import Fit
+from ivvi.fitting.fit_warnings import log_warnings
+from ivvi.fitting.incremental.saved_moments import Shard
 from ivvi.fitting.panels.absorbing import AbsorbedTable
 from ivvi.fitting.panels.unnamed_panel import as_panel
 from ivvi.fitting.saved_fit import is_saved_fit, load_fit
@@ -104,7 +107,10 @@ def interval(  # noqa: PLR0913
     if method not in METHODS:
         raise InputError(f"unknown method {method!r} of a confidence set{hint(method, METHODS)}")
     requested = _requested_errors(se, cluster)
-    source = load_fit(source) if is_saved_fit(source) else source
+    told: tuple[str, ...] = ()
+    if is_saved_fit(source):
+        source = load_fit(source)
+        told = source.notes + source.doubts
     if isinstance(source, Fit | Moments):
         if formula is not None:
             raise InputError("a formula needs a log; a fit or moments already have features")
@@ -114,6 +120,9 @@ def interval(  # noqa: PLR0913
         absorb = source.absorbing(absorb)
         source = as_panel(source, absorb).log if absorb else source
         opened = _SetInputs.of(source, phi, psi, seed, requested, absorb)
+        told = opened.warnings
+    for text in told:
+        warnings.warn(text, IvviWarning, stacklevel=2)
     effect = PartialledEffect.of(opened.moments, *_named(opened.moments, output, feature))
     errors = opened.errors
     if errors.kind == "unadjusted":
@@ -162,11 +171,15 @@ def _requested_errors(se: StandardErrors | str, cluster: str | tuple[str, ...]) 
 
 @dataclass(frozen=True, slots=True)
 class _SetInputs:
-    """What a set is made of: moments, the log if there is one, and the errors to follow."""
+    """What a set is made of: moments, the log if there is one, and the errors to follow.
+
+    `warnings` are what the rows of a log say against it, which a fit has said before.
+    """
 
     moments: Moments
     log: Log | None
     errors: Resolved
+    warnings: tuple[str, ...] = ()
 
     @classmethod
     def of_fit(
@@ -211,12 +224,18 @@ class _SetInputs:
             table = AbsorbedTable(opened, design, absorb)
             opened = Log(table, table.roles)
             design = build_design(opened, *table.features)
+        opened = opened.remembering()
         what_is_kept = requested.kept(opened, asked=False)
         sums = requested.summed_by(opened)
         moments, counts = compute_moments(opened, design, **what_is_kept, groups=sums)
         alike = step_dependence(moments, opened.roles.moment, opened)
         errors = requested.resolve(opened, counts, len(design.phi_names), alike, moments.paths)
-        return cls(moments, opened, errors)
+        estimate, head = Exact().solve(moments), opened.head(episodes=True)
+        if not np.isfinite(estimate.W).all():
+            return cls(moments, opened, errors)
+        shard = Shard(moments, counts, opened.roles, label=opened.label)
+        notes, omitted, _ = log_warnings(Exact(), opened, head, shard, estimate, errors)
+        return cls(moments, opened, errors, notes + tuple(omitted))
 
 
 def _follows(requested: StandardErrors) -> bool:
