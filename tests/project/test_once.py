@@ -157,7 +157,7 @@ def test_json_that_nobody_asked_for_is_not_made(tmp_path):
 
 def test_one_place_decides_clusters():
     """No other module makes errors, changes their clusters, or asks which are usual."""
-    deciding = {"standard_errors.py", "resolved_standard_errors.py", "schema.py"}
+    deciding = {"standard_errors.py", "standard_errors_for_log.py", "schema.py"}
     root = Path(ivvi.__file__).parent
     others = [
         f"{path.relative_to(root)}:{node.lineno}"

@@ -15,9 +15,9 @@ import numpy as np
 
 from ivvi._io.arrays import Floats
 from ivvi._io.result import Compact
-from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.estimators.covariance.score_rows import Score
 from ivvi.estimators.covariance.scores import Scored
+from ivvi.estimators.covariance.standard_errors_for_log import Resolved
 from ivvi.estimators.covariance.weight_covariance import sandwich
 from ivvi.estimators.whitening import whiten
 from ivvi.moments import Moments

@@ -11,9 +11,9 @@ from ivvi._io.arrays import Floats
 from ivvi._io.checkpoint import Checkpoint
 from ivvi.errors import DataError, IdentificationError, InputError
 from ivvi.estimators.covariance.estimate_covariance import residual_score
-from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.estimators.covariance.scores import score
 from ivvi.estimators.covariance.standard_errors import StandardErrors
+from ivvi.estimators.covariance.standard_errors_for_log import Resolved
 from ivvi.estimators.estimate import Estimate, Rows, dual, exactly_fitted, extension, with_weights
 from ivvi.estimators.two_stage_least_squares import Exact
 from ivvi.estimators.whitening import Whitened, whiten

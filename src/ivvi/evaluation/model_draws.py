@@ -27,7 +27,7 @@ from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.next_state_distribution import NoiseLaw, noise_law, square_root
 from ivvi.errors import InputError, hint
 from ivvi.estimators import Exact
-from ivvi.estimators.covariance.resolved_standard_errors import FEWEST_WILD
+from ivvi.estimators.covariance.standard_errors_for_log import FEWEST_WILD
 from ivvi.estimators.whitening import whiten
 from ivvi.evaluation.noise_shape import NoiseShape, resampled_shapes
 from ivvi.evaluation.value_inputs import ValueInputs

@@ -31,8 +31,8 @@ from ivvi.planning import MPC, Auto, Cautious, Problem, ValueIteration
 from ivvi.planning.cautious import CautiousRule
 from ivvi.planning.mpc.mpc import MPCRule
 from ivvi.planning.simple_rules import HeldRule, Unplanned, UsualRule
+from ivvi.planning.value_iteration.plan_visited_states import VisitedValue
 from ivvi.planning.value_iteration.value_iteration import ValueRule
-from ivvi.planning.value_iteration.visited_states import VisitedValue
 from ivvi.policy.plan import make_planner
 from ivvi.policy.policy import Policy, check_steps
 from ivvi.policy.saved_policy import as_policy

@@ -20,8 +20,8 @@ from ivvi.diagnostics.wald import combination, wald
 from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError
 from ivvi.estimators import Estimate
-from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.estimators.covariance.scores import Scored
+from ivvi.estimators.covariance.standard_errors_for_log import Resolved
 from ivvi.estimators.feature_selection import FeatureChoice
 from ivvi.fitting.feature_choice import kept_choice
 from ivvi.fitting.fit_summary import fit_brief, fit_summary, plot_fit

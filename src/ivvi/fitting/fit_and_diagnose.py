@@ -22,8 +22,8 @@ from ivvi.features.feature_map import FeatureMap
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.fit_pipeline import FitPipeline
 from ivvi.fitting.incremental.saved_moments import Shard
+from ivvi.fitting.panels.panel_detection import UnnamedPanel, as_panel
 from ivvi.fitting.panels.transformed_fit import fit_absorbed, fit_differences, fit_partialled
-from ivvi.fitting.panels.unnamed_panel import UnnamedPanel, as_panel
 from ivvi.fitting.saved_fit import is_saved_fit, load_fit
 from ivvi.logs.columns.patterns import Columns, match_columns
 from ivvi.logs.id_checks import level_notes

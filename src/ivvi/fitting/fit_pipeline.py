@@ -26,8 +26,8 @@ from ivvi.estimators.covariance.estimate_covariance import (
     without_rounding,
 )
 from ivvi.estimators.covariance.influence import with_bandwidth
-from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.estimators.covariance.scores import Scored
+from ivvi.estimators.covariance.standard_errors_for_log import Resolved
 from ivvi.estimators.covariance.step_dependence import step_dependence
 from ivvi.estimators.jackknife_iv import JackknifeIV
 from ivvi.estimators.kclass import LIML, Fuller, KClass

@@ -18,7 +18,7 @@ from ivvi.diagnostics.misspecification.shared_trends import (
     changed_by_step,
 )
 from ivvi.estimators import Estimate, Method
-from ivvi.estimators.covariance.resolved_standard_errors import Resolved
+from ivvi.estimators.covariance.standard_errors_for_log import Resolved
 from ivvi.fitting.incremental.saved_moments import Shard
 from ivvi.fitting.panels.differences import DifferencedTable
 from ivvi.fitting.panels.lag_detection import in_order, own_lags

@@ -15,8 +15,8 @@ from ivvi.diagnostics.reduced_form import ReducedForm
 from ivvi.diagnostics.result import diagnostics_table, format_number
 from ivvi.diagnostics.tails_and_quantiles import two_sided
 from ivvi.estimators import Estimate
-from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.estimators.covariance.scores import Scored
+from ivvi.estimators.covariance.standard_errors_for_log import Resolved
 from ivvi.moments import Moments
 from ivvi.weak_iv.action_intervals import RobustIntervals
 from ivvi.weak_iv.action_strength import ActionStrength

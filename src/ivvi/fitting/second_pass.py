@@ -14,9 +14,9 @@ from ivvi.diagnostics.overidentification import degrees_over
 from ivvi.diagnostics.reduced_form import reduced_form_score
 from ivvi.estimators import Estimate, Exact
 from ivvi.estimators.covariance.estimate_covariance import residual_score
-from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.estimators.covariance.score_rows import Score
 from ivvi.estimators.covariance.scores import Scored, score, worth_joining
+from ivvi.estimators.covariance.standard_errors_for_log import Resolved
 from ivvi.logs import Counts, Log
 from ivvi.moments import Moments
 from ivvi.moments.compression import columns_in

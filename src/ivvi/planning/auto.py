@@ -28,8 +28,8 @@ from ivvi.planning.simple_rules import HeldRule, UsualRule, held_actions
 from ivvi.planning.upper_bounds import upper_bound
 from ivvi.planning.value_iteration.category_grid import other_columns
 from ivvi.planning.value_iteration.grid import POINTS, affordable_points
+from ivvi.planning.value_iteration.plan_visited_states import VisitedValue
 from ivvi.planning.value_iteration.value_iteration import ValueIteration, usual_value
-from ivvi.planning.value_iteration.visited_states import VisitedValue
 
 BUDGET = 60.0
 LONG, MOST_VARIABLES = 12, 120

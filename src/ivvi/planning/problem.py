@@ -27,7 +27,7 @@ from ivvi.dynamics.state_encoding import state_rows
 from ivvi.dynamics.state_update import affine_part
 from ivvi.errors import InputError, PlanningWarning
 from ivvi.planning.allowed_actions import allowed_actions
-from ivvi.planning.uncertain_effects import effect_doubts
+from ivvi.planning.insignificant_effects import effect_doubts
 from ivvi.rewards import Learned, Reward, make_reward
 from ivvi.rewards.function_checks import check_functions
 from ivvi.rewards.next_state_rewards import reward_doubts

@@ -22,9 +22,9 @@ from ivvi._io.result import Compact
 from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError
 from ivvi.estimators import Estimate, Exact
-from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.estimators.covariance.score_rows import Score
 from ivvi.estimators.covariance.scores import holds_clusters, score
+from ivvi.estimators.covariance.standard_errors_for_log import Resolved
 from ivvi.estimators.whitening import whiten
 from ivvi.evaluation.value_inputs import ValueInputs
 from ivvi.logs import Log

@@ -12,7 +12,7 @@ from ivvi._io.result import Brief, Records, TableResult
 from ivvi.diagnostics.tails_and_quantiles import check_level
 from ivvi.errors import DataError, InputError
 from ivvi.estimators import Exact, StandardErrors
-from ivvi.estimators.covariance.resolved_standard_errors import Resolved
+from ivvi.estimators.covariance.standard_errors_for_log import Resolved
 from ivvi.estimators.covariance.step_dependence import step_dependence
 from ivvi.estimators.estimate import exactly_fitted
 from ivvi.features.design import Design, build_design

@@ -28,9 +28,9 @@ from ivvi._io.arrays import Floats
 from ivvi._io.result import Compact
 from ivvi.diagnostics.first_stage import PartialledColumns, partial_out
 from ivvi.errors import DataError, InputError
-from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.estimators.covariance.score_rows import Score
 from ivvi.estimators.covariance.scores import Scored, score
+from ivvi.estimators.covariance.standard_errors_for_log import Resolved
 from ivvi.estimators.whitening import Whitened
 from ivvi.logs import Log
 from ivvi.moments import Moments, remembered

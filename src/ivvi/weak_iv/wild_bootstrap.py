@@ -32,8 +32,8 @@ from ivvi._io.arrays import Floats
 from ivvi._io.result import Compact
 from ivvi.errors import InputError
 from ivvi.estimators.covariance.clusters import cluster_products, cluster_seconds
-from ivvi.estimators.covariance.resolved_standard_errors import FEWEST_WILD
 from ivvi.estimators.covariance.standard_errors import MOST_DRAWS
+from ivvi.estimators.covariance.standard_errors_for_log import FEWEST_WILD
 from ivvi.estimators.whitening import whiten
 from ivvi.moments import Moments
 

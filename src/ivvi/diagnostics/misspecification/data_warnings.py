@@ -14,11 +14,11 @@ from ivvi.categories import levels_alike, levels_unknown
 from ivvi.diagnostics.misspecification.category_codes import category_codes
 from ivvi.diagnostics.misspecification.filled_values import filled_values
 from ivvi.diagnostics.misspecification.filtered_rows import filtered_rows
-from ivvi.diagnostics.misspecification.leakage import leaks
 from ivvi.diagnostics.misspecification.lost_rows import lost_rows
 from ivvi.diagnostics.misspecification.mixed_units import mixed_units
 from ivvi.diagnostics.misspecification.next_state_units import next_state_doubts
-from ivvi.diagnostics.misspecification.own_means import own_means
+from ivvi.diagnostics.misspecification.own_action_in_instrument import own_means
+from ivvi.diagnostics.misspecification.states_seen_after_action import leaks
 from ivvi.errors import InputError
 from ivvi.logs import Batch, Counts, Log, Roles
 from ivvi.logs.columns.missing_codes import missing_codes

@@ -23,7 +23,7 @@ from ivvi.diagnostics.tails_and_quantiles import chi2_tail
 from ivvi.errors import InputError
 from ivvi.estimators import Estimate
 from ivvi.estimators.covariance.influence import Influence
-from ivvi.estimators.covariance.resolved_standard_errors import Resolved
+from ivvi.estimators.covariance.standard_errors_for_log import Resolved
 from ivvi.logs import Batch, Log
 from ivvi.logs.columns.times import as_dates
 from ivvi.logs.instruments.assignment_level import FEWEST_GROUPS, ROWS_PER_GROUP

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ivvi._io.arrays import Floats, Ints
-from ivvi.estimators.covariance.resolved_standard_errors import Resolved
+from ivvi.estimators.covariance.standard_errors_for_log import Resolved
 from ivvi.estimators.covariance.step_dependence import correlations
 from ivvi.estimators.estimate import Estimate
 from ivvi.estimators.whitening import Whitened, whiten

@@ -16,9 +16,9 @@ from ivvi._io.arrays import Floats
 from ivvi.errors import DataError
 from ivvi.estimators.covariance.clusters import effective_clusters
 from ivvi.estimators.covariance.cr2 import bell_mccaffrey
-from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.estimators.covariance.score_rows import Score
 from ivvi.estimators.covariance.scores import Scored, worth_joining
+from ivvi.estimators.covariance.standard_errors_for_log import Resolved
 from ivvi.estimators.covariance.weight_covariance import Covariance, homoskedastic, sandwich
 from ivvi.estimators.estimate import Estimate, exactly_fitted
 from ivvi.estimators.whitening import whiten

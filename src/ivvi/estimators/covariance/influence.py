@@ -20,7 +20,7 @@ import numpy as np
 
 from ivvi._io.arrays import Floats, Ints
 from ivvi._io.result import Compact
-from ivvi.estimators.covariance.resolved_standard_errors import Resolved
+from ivvi.estimators.covariance.standard_errors_for_log import Resolved
 from ivvi.estimators.estimate import Estimate
 from ivvi.estimators.whitening import whiten
 from ivvi.logs import Batch

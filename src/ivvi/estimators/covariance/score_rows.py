@@ -23,7 +23,7 @@ from ivvi.estimators.covariance.meat import (
     SquareMeat,
     kernel_weights,
 )
-from ivvi.estimators.covariance.resolved_standard_errors import Resolved
+from ivvi.estimators.covariance.standard_errors_for_log import Resolved
 from ivvi.estimators.whitening import Whitened
 from ivvi.features.design import Design
 from ivvi.logs import Batch, Log, Roles

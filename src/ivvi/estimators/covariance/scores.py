@@ -18,8 +18,8 @@ from ivvi._io.arrays import Floats
 from ivvi._io.result import Compact
 from ivvi.estimators.covariance.clusters import cluster_products
 from ivvi.estimators.covariance.meat import ClusterMeat, Piece
-from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.estimators.covariance.score_rows import Score, sum_rows, sum_rows_on
+from ivvi.estimators.covariance.standard_errors_for_log import Resolved
 from ivvi.estimators.covariance.weight_covariance import MOST_JOINT
 from ivvi.logs import Log
 from ivvi.moments import EpisodeMoments, Moments

@@ -3,7 +3,7 @@
 This module alone decides what rows are clustered by. Every verb makes its errors with
 `StandardErrors.of`, asks `for_log` which columns to read and `summed_by` and `kept` which sums to
 make, and then, once the rows are counted, `resolve` (with the rows of a log), `for_sums` (without
-them) or `for_fit`, and follows the answer (`resolved_standard_errors.Resolved`).
+them) or `for_fit`, and follows the answer (`standard_errors_for_log.Resolved`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ivvi.errors import DataError, InputError, hint
-from ivvi.estimators.covariance import resolved_standard_errors as settled  # knows this module too
+from ivvi.estimators.covariance import standard_errors_for_log as settled  # knows this module too
 from ivvi.estimators.covariance.step_dependence import StepDependence, step_dependence
 from ivvi.logs import Counts, Log, Roles, SharedPaths
 from ivvi.logs.columns.patterns import Columns

@@ -12,8 +12,8 @@ import numpy as np
 from ivvi.diagnostics.first_stage import partial_out
 from ivvi.errors import InputError, IvviWarning, hint
 from ivvi.estimators import Exact, StandardErrors
-from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.estimators.covariance.scores import holds_clusters
+from ivvi.estimators.covariance.standard_errors_for_log import Resolved
 from ivvi.estimators.covariance.step_dependence import step_dependence
 from ivvi.estimators.estimate import exactly_fitted
 from ivvi.features.design import build_design
@@ -22,7 +22,7 @@ from ivvi.fitting import Fit
 from ivvi.fitting.fit_warnings import log_warnings
 from ivvi.fitting.incremental.saved_moments import Shard
 from ivvi.fitting.panels.absorbing import AbsorbedTable
-from ivvi.fitting.panels.unnamed_panel import as_panel
+from ivvi.fitting.panels.panel_detection import as_panel
 from ivvi.fitting.saved_fit import is_saved_fit, load_fit
 from ivvi.logs import Log
 from ivvi.logs.columns.patterns import Columns

@@ -18,9 +18,9 @@ from ivvi.errors import DataError, IdentificationError
 from ivvi.estimators import Estimate, Exact
 from ivvi.estimators.covariance.clusters import Codes
 from ivvi.estimators.covariance.meat import Meat, Piece, Runs
-from ivvi.estimators.covariance.resolved_standard_errors import Resolved
 from ivvi.estimators.covariance.score_rows import meats_of, signed_pieces
 from ivvi.estimators.covariance.scores import Scored, combined, small_sample
+from ivvi.estimators.covariance.standard_errors_for_log import Resolved
 from ivvi.estimators.covariance.weight_covariance import MOST_JOINT
 from ivvi.estimators.whitening import whiten
 from ivvi.features.design import Design

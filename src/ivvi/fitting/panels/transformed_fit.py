@@ -16,6 +16,7 @@ from ivvi.fitting.fit import Fit
 from ivvi.fitting.fit_pipeline import FitPipeline
 from ivvi.fitting.fit_warnings import unnamed_doubts
 from ivvi.fitting.panels.absorbing import AbsorbedTable
+from ivvi.fitting.panels.controls_in_levels import ControlLevels
 from ivvi.fitting.panels.differences import DifferencedTable, Levels
 from ivvi.fitting.panels.nickell import (
     Nickell,
@@ -26,7 +27,6 @@ from ivvi.fitting.panels.nickell import (
     without_bias,
 )
 from ivvi.fitting.panels.partialling import features_of, with_unnamed, without_controls
-from ivvi.fitting.panels.restored_levels import ControlLevels
 from ivvi.fitting.panels.strict_exogeneity import related_to_other_steps
 from ivvi.logs import Log, Sample
 from ivvi.logs.columns.patterns import Columns
@@ -81,7 +81,7 @@ def fit_absorbed(
 ) -> Fit:
     """Fit to what fixed effects leave of the rows; what comes back speaks of levels again.
 
-    `note` is what to know of automatic errors (`ivvi.fitting.panels.unnamed_panel`).
+    `note` is what to know of automatic errors (`ivvi.fitting.panels.panel_detection`).
     """
     requested = pipeline.errors
     pipeline, log = pipeline.for_log(log, absorb)

@@ -25,7 +25,7 @@ from ivvi.errors import InputError
 from ivvi.logs.batch import Batch
 from ivvi.logs.columns.category_encoding import is_text
 from ivvi.logs.columns.patterns import Columns, match_columns
-from ivvi.logs.instruments.panel_columns import FEWEST_UNITS, panel_columns
+from ivvi.logs.instruments.unit_and_time_columns import FEWEST_UNITS, panel_columns
 from ivvi.logs.schema import Roles
 from ivvi.logs.tables.arrow import as_arrow, as_numpy, is_unnamed_index, missing, plain_type
 from ivvi.logs.tables.table import BatchSource

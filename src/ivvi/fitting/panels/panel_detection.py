@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ivvi.errors import InputError
-from ivvi.estimators.covariance.resolved_standard_errors import FEWEST_WILD
+from ivvi.estimators.covariance.standard_errors_for_log import FEWEST_WILD
 from ivvi.logs import Log, Roles
 from ivvi.logs.columns.category_encoding import without_indicators
 from ivvi.logs.columns.patterns import Columns, match_columns
 from ivvi.logs.instruments.leave_out import original
-from ivvi.logs.instruments.panel_columns import FEWEST_UNITS, PanelColumns, panel_columns
+from ivvi.logs.instruments.unit_and_time_columns import FEWEST_UNITS, PanelColumns, panel_columns
 from ivvi.logs.opening import reopened
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi.logs.instruments.panel_columns import panel_columns
+from ivvi.logs.instruments.unit_and_time_columns import panel_columns
 from ivvi.logs.tables.readers import open_table
 
 UNITS, TIMES = 24, 8

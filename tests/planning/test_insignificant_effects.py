@@ -7,7 +7,7 @@ import numpy as np
 
 import ivvi
 from ivvi.diagnostics import Verdict
-from ivvi.planning.uncertain_effects import effect_doubts
+from ivvi.planning.insignificant_effects import effect_doubts
 
 
 def fit_with(effect, seed=0, rows=2000):

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import ivvi
-from ivvi.diagnostics.misspecification.own_means import own_means
+from ivvi.diagnostics.misspecification.own_action_in_instrument import own_means
 
 
 def cases(seed, kind, judges=60, each=25, binary=True):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi.diagnostics.misspecification.leakage import leaks
+from ivvi.diagnostics.misspecification.states_seen_after_action import leaks
 
 EPISODES, STEPS = 60, 8
 
