@@ -21,8 +21,8 @@ from .fitting.impulse_response.respond import respond
 from .fitting.incremental.saved_moments import Shard
 from .fitting.incremental.stream import Stream
 from .fitting.incremental.updating import update
+from .fitting.regression_table.table import table
 from .fitting.saved_fit import load_fit
-from .fitting.tables.table import table
 from .logs import Log, Schema, read_logs
 from .planning.mpc.mpc import MPC
 from .planning.spede.spede import SPEDE

@@ -587,6 +587,7 @@ def test_the_advice_on_richer_features_can_be_followed_with_categories():
     assert ivvi.fit(log, "auto").W.shape[0] == 1
 
 
+@pytest.mark.filterwarnings("ignore:instruments by doctor are means over other episodes")
 @pytest.mark.parametrize(("doctors", "blocks"), [(20, 20), (4, 80)])
 def test_an_instrument_out_of_a_name_is_compared_by_that_name(doctors, blocks):
     """Unless the names are too few: then by episode."""

@@ -47,7 +47,7 @@ def table(  # noqa: PLR0913
     """Print models side by side, as a paper does."""
     from ivvi._io.files import atomic_file, checked_output
     from ivvi.fitting import load_fit
-    from ivvi.fitting.tables.table import table as make_table
+    from ivvi.fitting.regression_table.table import table as make_table
 
     if out is not None:
         checked_output(out, force=force)

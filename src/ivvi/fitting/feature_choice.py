@@ -20,7 +20,7 @@ from ivvi.features.design import Design
 from ivvi.features.feature_map import AUTO, FeatureMap
 from ivvi.fitting.incremental.saved_moments import Shard
 from ivvi.logs import Batch, Log, Roles
-from ivvi.logs.sample import spread_episodes
+from ivvi.logs.row_sample import spread_episodes
 
 
 def is_auto(phi: FeatureMap | str, psi: FeatureMap | str | None) -> bool:

@@ -39,7 +39,7 @@ from ivvi.fitting.panels.nickell import Nickell
 from ivvi.fitting.panels.partialling import Partialled
 from ivvi.logs import Counts, Log, Roles, Sample
 from ivvi.moments import Absorbed, Moments
-from ivvi.weak_iv.action_intervals import RobustIntervals
+from ivvi.weak_iv.robust_effect_intervals import RobustIntervals
 
 NOT_SAVED = (
     "this fit was saved without its moments; fit the log again in levels and save them (no "

@@ -47,11 +47,11 @@ from ivvi.logs import Batch, Counts, Log, Roles, Sample
 from ivvi.logs.columns.patterns import Columns
 from ivvi.logs.data_checks import check_enough_rows
 from ivvi.logs.instruments.assignment_level import few_values
-from ivvi.logs.sample import MOST, first_rows
+from ivvi.logs.row_sample import MOST, first_rows
 from ivvi.moments import Moments, compute_moments, few_threads
 from ivvi.moments.compression import restrict
-from ivvi.weak_iv.action_intervals import RobustIntervals, robust_intervals, settled
 from ivvi.weak_iv.action_strength import holding, strength_by_action
+from ivvi.weak_iv.robust_effect_intervals import RobustIntervals, robust_intervals, settled
 from ivvi.weak_iv.wild_bootstrap import WildTest, wild_tests
 
 

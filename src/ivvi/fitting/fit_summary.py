@@ -21,8 +21,8 @@ from ivvi.diagnostics.verdict import instrument_sentence
 from ivvi.estimators.jackknife_iv import KINDS
 from ivvi.fitting.effects.effect import Contrast, Group, group_line, groups_of_states
 from ivvi.fitting.inference_tables import NO_MOMENTS, half_widths
-from ivvi.weak_iv.action_intervals import EMPTY
 from ivvi.weak_iv.confidence_sets import piece
+from ivvi.weak_iv.robust_effect_intervals import EMPTY
 
 if TYPE_CHECKING:
     from ivvi.fitting.fit import Fit

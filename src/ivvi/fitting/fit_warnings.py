@@ -23,9 +23,9 @@ from ivvi.fitting.incremental.saved_moments import Shard
 from ivvi.fitting.panels.differences import DifferencedTable
 from ivvi.fitting.panels.lag_detection import in_order, own_lags
 from ivvi.logs import Batch, Log, Roles
+from ivvi.logs.evenly_spaced_rows import spread
 from ivvi.logs.instruments.assignment_level import ROWS_PER_GROUP, unnamed_columns
 from ivvi.logs.schema import PATH
-from ivvi.logs.spread_rows import spread
 from ivvi.moments import Moments
 
 TREND = "the instrument and the outcome share a trend or a season, which biases the effect"
@@ -129,7 +129,7 @@ def unnamed_doubts(
     first = FirstRows.of(log, (*paths, *others))
     if first is None:
         return {}, "", ""
-    known = set(getattr(log.table, "names", ()))
+    known = {*getattr(log.table, "names", ()), *log.roles.groups}  # absorbed, or loo: instruments
     asked = [name for name in (*named, *others) if name not in known]
     if _has_levels(log, moments) and _is_instrumented(method):
         changed = changed_by_column(estimate, moments, first, asked, log.roles.cluster)

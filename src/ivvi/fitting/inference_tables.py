@@ -18,8 +18,8 @@ from ivvi.estimators import Estimate
 from ivvi.estimators.covariance.scores import Scored
 from ivvi.estimators.covariance.standard_errors_for_log import Resolved
 from ivvi.moments import Moments
-from ivvi.weak_iv.action_intervals import RobustIntervals
 from ivvi.weak_iv.action_strength import ActionStrength
+from ivvi.weak_iv.robust_effect_intervals import RobustIntervals
 from ivvi.weak_iv.wild_bootstrap import WildTest
 
 NO_MOMENTS = (

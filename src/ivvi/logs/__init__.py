@@ -5,7 +5,7 @@ from ivvi.logs.columns.times import Calendar
 from ivvi.logs.instruments.shared_by_episodes import InstrumentPaths, SharedPaths
 from ivvi.logs.log import Log, Pass
 from ivvi.logs.opening import read_logs
-from ivvi.logs.sample import Sample
+from ivvi.logs.row_sample import Sample
 from ivvi.logs.scan_position import Counts, Position
 from ivvi.logs.schema import Roles, Schema
 from ivvi.logs.tables.parquet_files import SOURCE_KEY

@@ -23,12 +23,12 @@ from ivvi.logs.columns.formula import parse_formula
 from ivvi.logs.columns.patterns import Columns, match_columns
 from ivvi.logs.columns.times import check_time
 from ivvi.logs.data_checks import CopyWatch
+from ivvi.logs.evenly_spaced_rows import KEPT, SpreadRows, spread_table
 from ivvi.logs.instruments.shared_by_episodes import InstrumentPaths, PathGroups
-from ivvi.logs.sample import Sample
+from ivvi.logs.row_sample import Sample
 from ivvi.logs.scan_position import Counts, Position
 from ivvi.logs.schema import Roles, path_instruments
 from ivvi.logs.sorting import check_no_duplicates, is_ordered, sort_table
-from ivvi.logs.spread_rows import KEPT, SpreadRows, spread_table
 from ivvi.logs.tables.arrow import check_keys
 from ivvi.logs.tables.minari import write_minari
 from ivvi.logs.tables.table import ArrowTable, BatchSource, order_columns
@@ -215,7 +215,7 @@ class Log:
         """Return the log whose next pass keeps rows: nothing reads them again.
 
         They are the first ones, for a second pass, and some that are spread over the log
-        (`ivvi.logs.spread_rows`), for `head`.
+        (`ivvi.logs.evenly_spaced_rows`), for `head`.
         """
         log = copy.copy(self)
         log._first, log._after_first, log._spread = [], None, None

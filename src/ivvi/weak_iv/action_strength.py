@@ -22,7 +22,7 @@ from ivvi.errors import InputError
 from ivvi.features.design import Design
 from ivvi.features.feature_map import FeatureMap
 from ivvi.logs import Batch
-from ivvi.weak_iv.action_intervals import RobustIntervals
+from ivvi.weak_iv.robust_effect_intervals import RobustIntervals
 
 PROBES = 64
 """Rows at which features are looked at with one action changed."""

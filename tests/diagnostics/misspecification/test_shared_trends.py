@@ -195,3 +195,30 @@ def test_numbers_that_are_no_place_of_both_are_not_told_as_one(kind):
         for note in ivvi.fit(numbered_places(seed, kind), formula="y ~ 1 | a ~ z").notes
     ]
     assert not [note for note in told if "once effects of w" in note]
+
+
+@pytest.mark.parametrize("doctors", [4, 20])
+@pytest.mark.parametrize("own_column", [False, True], ids=["loo:doctor", "a column of means"])
+@pytest.mark.parametrize("seed", range(3))
+def test_doctors_from_whose_other_patients_the_instrument_is_made_are_no_place(
+    doctors, own_column, seed
+):
+    """Within doctors the mean of the others falls with the own doses: it is made that way."""
+    rng = np.random.default_rng([6, seed])
+    lengths = rng.integers(3, 10, size=80)
+    patient = np.repeat(np.arange(80), lengths)
+    visit = np.concatenate([np.arange(length) for length in lengths])
+    doctor, e = patient % doctors, rng.normal(size=len(visit))
+    a, x = doctor % 3 + e + rng.normal(size=len(visit)), rng.normal(size=len(visit))
+    for i in np.flatnonzero(visit):
+        x[i] = 0.5 * x[i - 1] + a[i - 1] + e[i - 1]
+    frame = pd.DataFrame({"episode": patient, "step": visit, "x": x, "a": a})
+    frame["doctor"] = [f"D{one}" for one in doctor]
+    sums = [frame.groupby(by).a.transform("sum") for by in ("doctor", "episode")]
+    counts = [frame.groupby(by).a.transform("size") for by in ("doctor", "episode")]
+    frame["preference"] = (sums[0] - sums[1]) / (counts[0] - counts[1])
+    name = "preference" if own_column else "loo:doctor"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit = ivvi.fit(ivvi.read_logs(frame, state="x", action="a", instrument=name))
+    assert not changes(fit)

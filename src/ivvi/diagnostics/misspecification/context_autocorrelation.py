@@ -33,7 +33,7 @@ from ivvi.diagnostics.misspecification.outcome_timing import row_times
 from ivvi.diagnostics.tails_and_quantiles import f_tail
 from ivvi.logs import Batch, Roles
 from ivvi.logs.columns.times import DT
-from ivvi.logs.spread_rows import spread
+from ivvi.logs.evenly_spaced_rows import spread
 
 LEVEL = 1e-3
 """The p-value below which there is a doubt, adjusted for all tests but those between steps."""

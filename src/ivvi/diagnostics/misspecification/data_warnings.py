@@ -23,7 +23,7 @@ from ivvi.errors import InputError
 from ivvi.logs import Batch, Counts, Log, Roles
 from ivvi.logs.columns.missing_codes import missing_codes
 from ivvi.logs.columns.times import as_dates
-from ivvi.logs.spread_rows import spread
+from ivvi.logs.evenly_spaced_rows import spread
 from ivvi.logs.tables.arrow import is_unnamed_index
 
 MOST = 3

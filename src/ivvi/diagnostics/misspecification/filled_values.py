@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ivvi._io.arrays import Floats
 from ivvi.logs import Batch, Roles
-from ivvi.logs.sample import first_rows
+from ivvi.logs.row_sample import first_rows
 
 FILLED = 0.05
 """Share of the rows from which on a value fills a column."""

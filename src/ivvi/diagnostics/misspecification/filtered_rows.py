@@ -15,8 +15,8 @@ from ivvi.diagnostics.misspecification.lost_rows import FEWEST_CLUSTERS, by_half
 from ivvi.errors import InputError
 from ivvi.logs import Log, Roles
 from ivvi.logs.columns.times import as_dates
+from ivvi.logs.evenly_spaced_rows import spread_table
 from ivvi.logs.instruments.assignment_level import ROWS_PER_GROUP
-from ivvi.logs.spread_rows import spread_table
 from ivvi.logs.tables.arrow import as_numpy, plain_type
 from ivvi.logs.tables.row_filter import RowFilter
 from ivvi.logs.tables.table import ArrowTable, BatchSource

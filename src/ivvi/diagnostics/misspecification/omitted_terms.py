@@ -30,7 +30,7 @@ from ivvi.diagnostics.tails_and_quantiles import chi2_tail
 from ivvi.diagnostics.verdict import p_words
 from ivvi.estimators import Estimate
 from ivvi.logs import Batch, Roles
-from ivvi.logs.spread_rows import spread
+from ivvi.logs.evenly_spaced_rows import spread
 from ivvi.moments import Moments
 
 LEVEL = 1e-3

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from ivvi._io.arrays import Floats, Ints
 from ivvi.diagnostics.tails_and_quantiles import f_tail
 from ivvi.logs import Batch, Roles
-from ivvi.logs.spread_rows import spread
+from ivvi.logs.evenly_spaced_rows import spread
 
 LEVEL = 1e-3
 """The p-value, adjusted for the number of pairs of columns, below which there is a warning."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from ivvi._io.arrays import Floats
 from ivvi.logs import Batch, Roles
-from ivvi.logs.spread_rows import spread
+from ivvi.logs.evenly_spaced_rows import spread
 
 FEW_ROWS = 1024
 """Rows of a first look."""

@@ -36,8 +36,8 @@ from ivvi.diagnostics.tails_and_quantiles import f_tail
 from ivvi.estimators import Estimate
 from ivvi.features.design import Design
 from ivvi.logs import Batch
+from ivvi.logs.evenly_spaced_rows import spread
 from ivvi.logs.instruments.assignment_level import ROWS_PER_GROUP
-from ivvi.logs.spread_rows import spread
 from ivvi.moments import Moments
 
 MOST_ROWS = 8192
@@ -53,6 +53,9 @@ STRETCHES = 40
 FEWEST_WHOLE, MANY_WHOLE, ROWS_PER_WHOLE = 6, 30, 10
 """Values of a column of whole numbers that a cubic does not exhaust, and that two do not; rows of
 each value."""
+WITHIN, BETWEEN = 0.5, 0.95
+"""Correlations that tell a mean over other episodes of a group: the negative one with the actions
+of the own episode within groups, and that with the means of the groups."""
 MOST_COLUMNS = 60
 """Columns of the features that are looked at."""
 
@@ -134,7 +137,7 @@ def changed_effect(
     if times is not None:
         codes, x = one, (times - times.mean()) / max(float(np.ptp(times)), 1e-300)
         beside = np.column_stack([parts[0], x, x**2, x**3])
-    elif _leaves_one_out(parts[1], parts[2], codes):
+    elif _leaves_one_out(parts[1], parts[2], codes, rows.episode):
         return None
     plain = None
     if smooth is not None:
@@ -231,26 +234,50 @@ def _smooth(first: FirstRows, name: str) -> Floats | None:
     return np.column_stack(cubics)
 
 
-def _leaves_one_out(A: Floats, Z: Floats, codes: Ints) -> bool:
-    """Return whether an instrument is the mean of an action in the other rows of a group.
+def _leaves_one_out(A: Floats, Z: Floats, codes: Ints, episode: Ints | None) -> bool:
+    """Return whether an instrument is the mean of an action in other rows, or episodes, of a group.
 
-    Then it falls with the row's own action, within each group exactly in proportion: that it has
-    another effect there is how it is made.
+    Then it falls with the own action within each group, exactly in proportion: that it has another
+    effect there is how it is made. If it leaves out episodes, it rises with the means of groups,
+    and falls within them with the sums of episodes, of which the rows may be a part.
     """
     if not (A.size and Z.size) or codes.max() == 0:
         return False
     left_a, left_z = _from_means(A, codes, None), _from_means(Z, codes, None)
-    for a, z in itertools.product(left_a.T, left_z.T):
-        if not (a @ z < 0):
-            continue
-        products, of_a, of_z = (np.bincount(codes, v) for v in (a * z, a * a, z * z))
-        size, nothing = of_a * of_z, 1e-9 * float(np.sqrt((of_a * of_z).max()))
-        apart = np.sqrt(np.maximum(size - products**2, 0.0))
-        if (products <= nothing).all() and (
-            apart <= np.maximum(1e-3 * np.sqrt(size), nothing)
-        ).all():
-            return True
-    return False
+    if any(_falls_in_proportion(a, z, codes) for a, z in itertools.product(left_a.T, left_z.T)):
+        return True
+    if episode is None:
+        return False
+    own = codes_of(episode)
+    unit = codes_of(codes * (own.max() + 1) + own)
+    sums, means = _by_group(left_a, unit), _by_group(left_z, unit) / np.bincount(unit)
+    others = (_by_group(part, codes) / np.bincount(codes) for part in (A, Z))
+    within, between = _correlations(sums, means), _correlations(*others)
+    return bool(((within < -WITHIN) & (between > BETWEEN)).any())
+
+
+def _by_group(columns: Floats, codes: Ints) -> Floats:
+    """Return the sums of columns (n, d) by group, (d, groups)."""
+    return np.array([np.bincount(codes, column) for column in columns.T])
+
+
+def _correlations(rows: Floats, others: Floats) -> Floats:
+    """Return the correlation of each row (d, n) with each of the others (k, n)."""
+    one, other = (part - part.mean(axis=1, keepdims=True) for part in (rows, others))
+    sizes = np.outer(np.linalg.norm(one, axis=1), np.linalg.norm(other, axis=1))
+    correlations: Floats = one @ other.T / np.maximum(sizes, np.finfo(float).tiny)
+    return correlations
+
+
+def _falls_in_proportion(a: Floats, z: Floats, codes: Ints) -> bool:
+    """Return whether z = -c a in each group, with a c of its own."""
+    if not (a @ z < 0):
+        return False
+    products, of_a, of_z = (np.bincount(codes, v) for v in (a * z, a * a, z * z))
+    size, nothing = of_a * of_z, 1e-9 * float(np.sqrt((of_a * of_z).max()))
+    apart = np.sqrt(np.maximum(size - products**2, 0.0))
+    near = apart <= np.maximum(1e-3 * np.sqrt(size), nothing)
+    return bool((products <= nothing).all() and near.all())
 
 
 def parts_of(design: Design, rows: Batch, noisy: list[int]) -> list[Floats]:

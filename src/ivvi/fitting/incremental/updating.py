@@ -26,7 +26,7 @@ from ivvi.fitting.incremental.saved_moments import (
 )
 from ivvi.logs import Log, Roles
 from ivvi.logs.log import Progress
-from ivvi.logs.sample import Sample
+from ivvi.logs.row_sample import Sample
 from ivvi.moments import Moments, compute_moments
 
 ROUNDED, MOST_NEAR = 1e-4, 512

@@ -10,7 +10,7 @@ import pytest
 import ivvi
 from ivvi.logs import log as log_module
 from ivvi.logs.batch import Batch, concatenate
-from ivvi.logs.spread_rows import RUN, SpreadRows, spread, spread_table
+from ivvi.logs.evenly_spaced_rows import RUN, SpreadRows, spread, spread_table
 
 MOST = 2048
 

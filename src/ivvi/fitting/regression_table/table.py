@@ -27,9 +27,9 @@ from ivvi.errors import InputError, nearest
 from ivvi.estimators.registry import TITLES
 from ivvi.fitting.fit import Fit
 from ivvi.fitting.inference_tables import student_widths
+from ivvi.fitting.regression_table.formats import FORMATS, Cells
+from ivvi.fitting.regression_table.statistics import STATISTICS
 from ivvi.fitting.saved_fit import as_fit
-from ivvi.fitting.tables.formats import FORMATS, Cells
-from ivvi.fitting.tables.statistics import STATISTICS
 from ivvi.logs.columns.patterns import Columns, match_columns
 
 LEVELS = (0.01, 0.05, 0.1)

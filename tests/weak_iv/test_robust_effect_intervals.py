@@ -15,9 +15,9 @@ from ivvi.diagnostics.tails_and_quantiles import noncentral_tail
 from ivvi.errors import DataError, IdentificationError, IvviWarning
 from ivvi.features import polynomial
 from ivvi.sklearn import IVRegressor
-from ivvi.weak_iv.action_intervals import TOO_WEAK, UNBOUNDED, RobustIntervals, settled
 from ivvi.weak_iv.action_strength import holding
 from ivvi.weak_iv.robust_anderson_rubin import solved
+from ivvi.weak_iv.robust_effect_intervals import TOO_WEAK, UNBOUNDED, RobustIntervals, settled
 from ivvi.weak_iv.tf_critical_values import ENOUGH_F, TWO_SIDED, tf_critical_value
 
 pytestmark = pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
