@@ -13,7 +13,7 @@ from ivvi._io.checkpoint import Checkpoint
 from ivvi.diagnostics import Diagnostics
 from ivvi.diagnostics import diagnose as diagnose_moments
 from ivvi.diagnostics.misspecification.context_autocorrelation import remembered_contexts
-from ivvi.diagnostics.misspecification.data_warnings import data_warnings
+from ivvi.diagnostics.misspecification.data_warnings import MOST_ROWS, data_warnings
 from ivvi.errors import InputError, IvviWarning
 from ivvi.estimators import Method, StandardErrors
 from ivvi.estimators.jackknife_iv import JackknifeIV
@@ -26,6 +26,7 @@ from ivvi.fitting.panels.panel_detection import UnnamedPanel, as_panel
 from ivvi.fitting.panels.transformed_fit import fit_absorbed, fit_differences, fit_partialled
 from ivvi.fitting.saved_fit import is_saved_fit, load_fit
 from ivvi.logs.columns.patterns import Columns, match_columns
+from ivvi.logs.evenly_spaced_rows import spread
 from ivvi.logs.id_checks import level_notes
 from ivvi.logs.log import Log, Progress
 from ivvi.logs.opening import open_log
@@ -195,7 +196,8 @@ def _with_doubts(fit: Fit, log: Log, *, transformed: bool) -> Fit:
     known = [name for name in clusters if name in log.table.schema.names]
     read = log.clustered(known) if known else log
     head = read.watched(None).head(episodes=True)
-    doubts = data_warnings(log, head, fit.counts, linear=fit.estimate.design.is_raw)
+    rows = spread(head, MOST_ROWS)
+    doubts = data_warnings(log, head, rows, fit.counts, linear=fit.estimate.design.is_raw)
     return replace(fit, notes=fit.notes + doubts)
 
 

@@ -60,7 +60,7 @@ def row_warnings(
     far = out_of_range or predicts_worse(method, moments, head, roles)
     own = explained_in_own_row(head, roles)
     shared = _shared_by_steps(method, log, rows, moments, estimate)
-    in_data = data_warnings(log, head, shard.counts, linear=moments.design.is_raw)
+    in_data = data_warnings(log, head, rows, shard.counts, linear=moments.design.is_raw)
     omitted: dict[str, str] = {}
     mended = (
         own is None and not in_data and not shared

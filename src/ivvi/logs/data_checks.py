@@ -215,18 +215,20 @@ class CopyWatch:
         if not self._alike:
             return
         self._rows += len(batch)
-        d_x = batch.x.shape[1]
-        columns = [batch.x[:, i] for i in range(d_x)]
-        columns += [batch.a[:, i] for i in range(batch.a.shape[1])]
+        few = np.hstack([batch.x[:3], batch.a[:3]])
+        possible = _may_agree(batch.z[:3], few, batch.x.shape[1])
+        columns = [*batch.x.T, *batch.a.T]
         self._alike = [
-            (j, i) for j, i in self._alike if self._agrees((j, i), batch.z[:, j], columns[i])
+            (j, i)
+            for j, i in self._alike
+            if possible[j, i] and self._agrees((j, i), batch.z[:, j], columns[i])
         ]
 
     def _agrees(self, pair: tuple[int, int], z: Floats, other: Floats) -> bool:
         """Tell whether an instrument is still a copy, or as before c + d times an action."""
         if pair not in self._lines and z[0] == other[0] and np.array_equal(z, other):
             return True
-        if pair[1] < len(self._roles.state) or not _collinear(z[:3].tolist(), other[:3].tolist()):
+        if pair[1] < len(self._roles.state):
             return False
         line = self._lines.get(pair) or _line(z, other)
         if line is None or not _lies_on(z, other, line):
@@ -246,13 +248,23 @@ class CopyWatch:
             )
 
 
-def _collinear(z: Sequence[float], a: Sequence[float]) -> bool:
-    """Return whether the first three rows may lie on a line: almost always they do not."""
+def _may_agree(z: Floats, others: Floats, states: int) -> Bools:
+    """Return by the first three rows which instruments may be copies of which columns, (d_z, d).
+
+    They begin alike or, columns after the `states`, lie on a line: almost always they do neither.
+    """
+    equal: Bools = z[0][:, None] == others[0]
     if len(z) < 3:
-        return True
-    one, other = (z[1] - z[0]) * (a[2] - a[0]), (z[2] - z[0]) * (a[1] - a[0])
-    rounding = 1e-9 * max(map(abs, z)) * max(map(abs, a))
-    return abs(one - other) <= 1e-3 * (abs(one) + abs(other)) + rounding
+        equal[:, states:] = True
+        return equal
+    with np.errstate(over="ignore", invalid="ignore"):
+        rises, others_rise = z[1:] - z[0], others[1:, states:] - others[0, states:]
+        one = np.outer(rises[0], others_rise[1])
+        other = np.outer(rises[1], others_rise[0])
+        largest = np.outer(abs(z).max(axis=0), abs(others[:, states:]).max(axis=0))
+        near = abs(one - other) <= 1e-3 * (abs(one) + abs(other)) + 1e-9 * largest
+    equal[:, states:] |= near
+    return equal
 
 
 def _line(z: Floats, a: Floats) -> tuple[float, float] | None:

@@ -44,12 +44,14 @@ FEWEST_OTHERS = 20
 """Other values that an outcome must have."""
 
 
-def data_warnings(log: Log, head: Batch, counts: Counts, *, linear: bool) -> tuple[str, ...]:
-    """Return the doubts that the first transitions of a log, `head`, and its counts raise."""
+def data_warnings(
+    log: Log, head: Batch, rows: Batch, counts: Counts, *, linear: bool
+) -> tuple[str, ...]:
+    """Return the doubts that transitions of a log, `head`, some of their rows and counts raise."""
     if log.is_residual or not len(head):
         return ()
     units, own = mixed_units(head, log.roles), own_means(head, log.roles)
-    head = spread(head, MOST_ROWS)
+    head = rows
     missing = missing_codes(head, log.roles)
     is_made = getattr(log.table, "copies_are_meant", False)  # such as differences, which may be 0
     known = {one.column for one in missing}

@@ -114,7 +114,7 @@ class _FitResiduals(Compact):
         for q, j in sorted(
             places, key=lambda at: (self.outputs[at[1]] == self.reward, -share[at[0], at[1]])
         ):
-            rest = self._centred(values[q][:, None])[:, 0] - centred[:, psi] @ (
+            rest = self._centred(values[q][:, None].copy())[:, 0] - centred[:, psi] @ (
                 first @ slopes[:, q]
             )
             p_value = share.size * self._p_value(rest * centred[:, j])
@@ -134,14 +134,14 @@ class _FitResiduals(Compact):
         return self.step is not None and len(self.step) >= ROWS_PER_STEP * (self.step.max() + 1)
 
     def _centred(self, columns: Floats) -> Floats:
-        """Take the means of columns (n, d) away."""
+        """Take the means of columns (n, d) away from them, in place."""
         if self.step is None or not self._by_step:
             means = columns.mean(axis=0, keepdims=True)
         else:
             sums = np.column_stack([np.bincount(self.step, weights=column) for column in columns.T])
             means = (sums / np.bincount(self.step)[:, None])[self.step]
-        rest: Floats = columns - means
-        return rest
+        columns -= means
+        return columns
 
     def _squares(self, values: Floats) -> Floats:
         """Return the sum of squares about its mean of each row of values (c, n)."""

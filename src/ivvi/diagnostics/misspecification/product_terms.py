@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations, zip_longest
+from itertools import combinations, islice, zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ivvi._io.arrays import Floats
+from ivvi._io.arrays import Floats, Ints
 from ivvi.logs import Batch, Roles
 
 MOST_TERMS = 120
@@ -53,27 +54,31 @@ def product_terms(rows: Batch, roles: Roles) -> Terms:
     several = max(len(x), len(z))
     pairs = [(i % several, (i + by) % several) for by in range(several) for i in range(several)]
     pairs = [(i, j) for i, j in pairs if i < len(x) and j < len(z)][:MOST_TERMS]
-    varies = [(Term((states[i], instruments[j]), "varies"), x[i], z[j]) for i, j in pairs]
-    together = [
+    varies = ((Term((states[i], instruments[j]), "varies"), x[i], z[j]) for i, j in pairs)
+    together = (
         (Term((states[i], states[j]), "together"), x[i], x[j])
         for i, j in combinations(range(len(x)), 2)
-    ]
-    once, twice = (
-        [(Term((states[i], instruments[j]), "turns"), turned[i], z[j]) for i, j in pairs if bent[i]]
-        for turned in _turned(np.ascontiguousarray(rows.x.T))
     )
+
+    def turning(waves: Floats) -> Iterator[_Product]:
+        for i, j in pairs:
+            if bent[i]:
+                yield Term((states[i], instruments[j]), "turns"), waves[i], z[j]
+
+    once, twice = map(turning, _turned(np.ascontiguousarray(rows.x.T)))
     squares = bool(bent.all() and bent_z.all()) and not _have_two_values(rows.a.T).any()
     joint = _joint_terms(x, z, rows.a, roles, "joint" if squares else "levels")
     uses = (varies, joint, together, once, twice)
-    terms += [one for row in zip_longest(*uses) for one in row if one is not None]
-    filled = np.empty((min(len(terms), MOST_TERMS), len(rows)))
-    for row, (_, one, other) in zip(filled, terms, strict=False):
+    in_turn = (one for row in zip_longest(*uses) for one in row if one is not None)
+    terms = [*terms[:MOST_TERMS], *islice(in_turn, max(0, MOST_TERMS - len(terms)))]
+    filled = np.empty((len(terms), len(rows)))
+    for row, (_, one, other) in zip(filled, terms, strict=True):
         np.multiply(one, other, out=row)
-    return [term for term, _, _ in terms[:MOST_TERMS]], filled
+    return [term for term, _, _ in terms], filled
 
 
-def _joint_terms(x: Floats, z: Floats, a: Floats, roles: Roles, means: str) -> list[_Product]:
-    """Return products of two actions, each as the instruments tell it: do they work together?
+def _joint_terms(x: Floats, z: Floats, a: Floats, roles: Roles, means: str) -> Iterator[_Product]:
+    """Yield products of two actions, each as the instruments tell it: do they work together?
 
     Indicators of one category have none, as they exclude each other.
     """
@@ -84,12 +89,12 @@ def _joint_terms(x: Floats, z: Floats, a: Floats, roles: Roles, means: str) -> l
         if column.get(one, one) != column.get(other, other)
     ]
     if not pairs:
-        return []
+        return
     of_state = np.vstack([np.ones(len(a)), x])
     beside = z - _coefficients(of_state, z).T @ of_state
     told = cut((_coefficients(beside, a.T).T @ beside).T)
-    acted = roles.action
-    return [(Term((acted[i], acted[j]), means), told[i], told[j]) for i, j in pairs]
+    for i, j in pairs:
+        yield Term((roles.action[i], roles.action[j]), means), told[i], told[j]
 
 
 def _coefficients(given: Floats, targets: Floats) -> Floats:
@@ -103,22 +108,21 @@ def _turned(values: Floats) -> tuple[Floats, Floats]:
     A line tells nothing of a wave: with ranks r from 0 to 1 they are cos 2 pi r and
     cos 4 pi r = 2 cos^2 2 pi r - 1.
     """
-    once = np.cos(2 * np.pi * _ranks(values))
-    return _standardised(once), _standardised(2 * once**2 - 1)
+    n, ranks = values.shape[1], np.empty(values.shape, dtype=np.int64)
+    for row, out in zip(values, ranks, strict=True):
+        out[:] = _ranks(row)
+    wave = np.cos(np.pi * np.arange(1, 2 * n) / n)  # at r = (rank + 1) / (2 n)
+    return _standardised(wave[ranks]), _standardised((2 * wave**2 - 1)[ranks])
 
 
-def _ranks(values: Floats) -> Floats:
-    """Return the ranks in each row of (d, n), from 0 to 1; equal values share theirs."""
-    order = np.argsort(values, axis=1)
-    ordered = np.take_along_axis(values, order, axis=1)
-    place, last = np.arange(values.shape[1]), values.shape[1] - 1
-    differs = np.diff(ordered) != 0
-    below = np.where(np.pad(differs, ((0, 0), (1, 0))), place, 0)
-    upto = np.where(np.pad(differs, ((0, 0), (0, 1))), place, last)
-    first = np.maximum.accumulate(below, axis=1)
-    final = np.minimum.accumulate(upto[:, ::-1], axis=1)[:, ::-1]
-    ranks = np.empty(values.shape)
-    np.put_along_axis(ranks, order, (first + final + 1) / (2 * len(place)), axis=1)
+def _ranks(values: Floats) -> Ints:
+    """Return twice the ranks of values (n,), from 0 on; equal values share theirs."""
+    order = np.argsort(values)
+    ordered = values[order]
+    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    counts = np.diff(starts, append=len(values))
+    ranks = np.empty(len(values), dtype=np.int64)
+    ranks[order] = np.repeat(2 * starts + counts - 1, counts)
     return ranks
 
 
@@ -133,18 +137,17 @@ def _have_two_values(columns: Floats) -> NDArray[np.bool_]:
 
 def cut(columns: Floats) -> Floats:
     """Return columns (n, d) as rows (d, n), cut at their outer quantiles and standardised."""
-    values = np.ascontiguousarray(columns.T)
+    values = columns.T.copy()
     every = max(1, values.shape[1] // QUANTILE_ROWS)
     low, high = np.quantile(values[:, ::every], (CUT, 1 - CUT), axis=1)
     rare = low == high  # nothing would be left of events that are rare
     low, high = np.where(rare, values.min(axis=1), low), np.where(rare, values.max(axis=1), high)
-    values = np.clip(values, low[:, None], high[:, None])
-    return _standardised(values)
+    return _standardised(np.clip(values, low[:, None], high[:, None], out=values))
 
 
 def _standardised(values: Floats) -> Floats:
-    """Return rows (d, n) less their means, in standard deviations."""
-    rest = values - values.mean(axis=1, keepdims=True)
-    spread = np.sqrt(np.einsum("dn,dn->d", rest, rest) / rest.shape[1])[:, None]
-    scaled: Floats = rest / np.where(spread > 0, spread, 1.0)
-    return scaled
+    """Turn rows (d, n) into what they are less their means, in standard deviations."""
+    values -= values.mean(axis=1, keepdims=True)
+    spread = np.sqrt(np.einsum("dn,dn->d", values, values) / values.shape[1])[:, None]
+    values /= np.where(spread > 0, spread, 1.0)
+    return values

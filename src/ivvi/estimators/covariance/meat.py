@@ -7,9 +7,9 @@ standard errors need is the variance of its sum, under one of three readings:
     clusters   sum_c G_c G_c^T,  G_c = sum of g_i over the rows of cluster c
     HAC        sum_i g_i k_i^T + k_i g_i^T - g_i g_i^T,  k_i = sum_l w_l g_{i-l}
 
-with lags between steps that follow each other in an episode. Rows arrive in chunks,
-transposed: resid (d_e, n), white (r, n). Sums over rows and over clusters that several processes
-made, each of a stretch of the log, merge.
+with lags between steps that follow each other in an episode. Rows arrive in chunks, transposed:
+resid (d_e, n), white (r, n); what is kept of them is copied. Sums over rows and over clusters that
+several processes made, each of a stretch of the log, merge.
 
 Entry (a c, b d) of the sum over rows does not change if a and b, or c and d, are swapped. So the
 products e_a e_b, a <= b, times the products w_c w_d, c <= d, give the whole sum with half the work,
@@ -254,13 +254,15 @@ class Edge(Compact):
         return Edge(resid, white, np.concatenate([self.codes, other.codes]))
 
     def first(self, count: int) -> Edge:
-        """Return the first rows."""
-        return Edge(self.resid[:, :count], self.white[:, :count], self.codes[:count])
+        """Return a copy of the first rows."""
+        return self._copied(slice(count))
 
     def last(self, count: int) -> Edge:
-        """Return the last rows."""
-        start = max(0, len(self) - count)
-        return Edge(self.resid[:, start:], self.white[:, start:], self.codes[start:])
+        """Return a copy of the last rows."""
+        return self._copied(slice(max(0, len(self) - count), None))
+
+    def _copied(self, rows: slice) -> Edge:
+        return Edge(self.resid[:, rows].copy(), self.white[:, rows].copy(), self.codes[rows])
 
     def follow(self, lag: int) -> NDArray[np.bool_]:
         """Return which rows are `lag` steps after another in the same stretch, (n - lag,)."""

@@ -29,7 +29,7 @@ from ivvi.features.design import Design
 from ivvi.logs import Batch, Log, Roles
 from ivvi.moments import Moments, few_threads
 
-CACHE_BYTES, LARGEST_CHUNK = 1 << 19, 1 << 21
+CACHE_BYTES, LARGEST_CHUNK = 3 << 18, 1 << 21
 """Sizes of the scores that are formed at once: with their products these fill the processor's
 cache, or, where that would be few rows, overflow it a little."""
 FEW_ROWS, FEWEST_ROWS = 1024, 256
@@ -267,9 +267,13 @@ class _ScoreRows:
         fitting, largest = (size // (8 * max(widest, 1)) for size in (CACHE_BYTES, LARGEST_CHUNK))
         self._chunk = max(fitting, min(largest, FEW_ROWS), FEWEST_ROWS)
         self._centred = np.ones((len(varying) + 1, self._chunk))  # the last row stays one
+        self._values = np.empty((len(maps), self._chunk))
 
     def chunks(self, batch: Batch) -> Iterator[tuple[slice | Ints, list[tuple[Floats, Floats]]]]:
-        """Yield the positions of some rows in the batch and, for each score, resid and white."""
+        """Yield the positions of some rows in the batch and, for each score, resid and white.
+
+        The next rows overwrite these.
+        """
         V, weight = self._layout.rows(batch).T, batch.weight
         used = None
         if weight is not None and not self._lags and not weight.all():
@@ -281,7 +285,7 @@ class _ScoreRows:
             some = V[:, part]
             centred = self._centred[:, : some.shape[1]]
             np.subtract(some, self._shift[:, None], out=centred[:-1])
-            values = self._map @ centred
+            values = np.matmul(self._map, centred, out=self._values[:, : some.shape[1]])
             pairs = []
             for i in range(0, len(self._bounds) - 1, 2):
                 resid, white = (values[self._bounds[j] : self._bounds[j + 1]] for j in (i, i + 1))
