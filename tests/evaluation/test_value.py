@@ -227,7 +227,7 @@ def test_what_a_source_does_not_hold_is_missed_by_name(fit, policy):
     with pytest.raises(InputError, match="columns are u, v"):
         ivvi.value(other, fit, draws=20)
     unsure = replace(fit.model, bread=np.empty((0, 0)), W_cov=None)
-    with pytest.raises(InputError, match="without the covariance of its weights"):
+    with pytest.raises(InputError, match="no covariance of its weights"):
         ivvi.value(policy, unsure, against=(), draws=20)
 
 

@@ -8,10 +8,11 @@ import pytest
 
 import ivvi
 from helpers import assert_refused, run
-from ivvi import InputError, option_values
+from ivvi import SGDA, InputError, option_values
 from ivvi._io.serialization import Packer, Unpacker
 from ivvi.errors import FileError
 from ivvi.estimators.registry import METHODS
+from ivvi.fitting.saved_fit import as_fit
 
 WORDS = [
     "exact",
@@ -129,7 +130,7 @@ def test_a_fit_of_transformed_rows_answers_the_same_questions_once_it_is_loaded(
     assert sets[0] == sets[1]
     tested = [ivvi.diagnose(one, suspects=["z1"]).to_json() for one in (fit, loaded)]
     assert tested[0] == tested[1]
-    with pytest.raises(InputError, match="has no moments to add others to"):
+    with pytest.raises(InputError, match=r"has only (their moments|moments without these)"):
         _ = loaded.shard
 
 
@@ -234,3 +235,29 @@ def test_a_choice_of_linear_features_is_the_same_before_and_after_saving(log, tm
     for name in ("gain", "spread"):
         one, two = (getattr(f.choice, name) for f in (fit, ivvi.load_fit(tmp_path / "model")))
         assert (type(one), one) == (type(two), two)
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ({"method": SGDA(memory="linear")}, "with linear memory the moments are not computed"),
+        ({"difference": True}, "a fit from differences has only their moments"),
+        ({"absorb": "episode"}, "a fit with absorbed effects has only moments without these"),
+        ({}, "saved without its moments"),
+    ],
+    ids=["linear memory", "differenced", "absorbed", "not saved"],
+)
+@pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
+def test_a_fit_without_moments_of_its_rows_gives_one_reason_in_every_verb(how, reason, tmp_path):
+    log = ivvi.make_env("linear", dim=1).collect(episodes=30, horizon=10, seed=1)
+    fit = ivvi.fit(log, **how)
+    fit.save(tmp_path / "model", moments=bool(how))
+    policy = ivvi.plan(fit, "quadratic:weight=0.05", (-1, 1), horizon=2, method="mpc")
+    for source in (fit, ivvi.load_fit(tmp_path / "model")) if how else (tmp_path / "model",):
+        for verb in (
+            lambda: ivvi.update(source, log),  # noqa: B023
+            lambda: ivvi.sensitivity(policy, source),  # noqa: B023
+            lambda: as_fit(source).shard,  # noqa: B023
+        ):
+            with pytest.raises(InputError, match=reason):
+                verb()

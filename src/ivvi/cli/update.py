@@ -56,8 +56,8 @@ def update(  # noqa: PLR0913
     check_json_target(json, force=force, out=target)
     with locked(target, wait=wait):  # from reading to replacing, or a run between would be lost
         fit, version = load_fit_version(model, trust=trusted(trust))
-        if not fit.has_moments:
-            raise InputError(f"{model} keeps no moments, so nothing can be added to it")
+        if reason := fit.lacks_moments:
+            raise InputError(f"nothing can be added to {model}: {reason}")
         logs = open_like(log, fit.roles, where=where, drop_missing=drop_missing)
         with (
             progress("reading", logs.num_rows) as bar,

@@ -47,7 +47,10 @@ class Weights(Compact):
         W_cov = self.W_cov
         if W_cov is None:
             if not self.bread.size:
-                raise InputError("this model was saved without the covariance of its weights")
+                raise InputError(
+                    "this model has no covariance of its weights, as one fitted with linear memory "
+                    "has none; fit fewer features, or ask for quadratic memory"
+                )
             W_cov = np.kron(self.noise_cov, self.bread)
         if W_cov.ndim == 3:
             d_y, d_phi = self.W.shape

@@ -47,6 +47,7 @@ class Shrunk:
     needs_rows: ClassVar[bool] = False
     has_robust_intervals: ClassVar[bool] = False
     one_solution: ClassVar[bool] = False
+    uses_instruments: ClassVar[bool] = True
 
     toward: str = "mean"
 

@@ -184,11 +184,14 @@ class Method(Protocol):
     one_solution
         Whether held-out episodes are to judge it. Penalties by cross-validation have been judged
         on folds already; least squares, and a k-class estimate of a fixed k, may be confounded.
+    uses_instruments
+        Whether W solves the moment conditions of the instruments, if with a penalty.
     """
 
     needs_rows: ClassVar[bool]
     has_robust_intervals: ClassVar[bool]
     one_solution: ClassVar[bool]
+    uses_instruments: ClassVar[bool]
 
     @property
     def name(self) -> str:

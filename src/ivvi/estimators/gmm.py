@@ -41,6 +41,7 @@ class GMM:
     needs_rows: ClassVar[bool] = True
     has_robust_intervals: ClassVar[bool] = True
     one_solution: ClassVar[bool] = True
+    uses_instruments: ClassVar[bool] = True
 
     weight: StandardErrors | Resolved | None = None
 

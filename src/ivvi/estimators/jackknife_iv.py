@@ -49,6 +49,7 @@ class JackknifeIV:
     needs_rows: ClassVar[bool] = True
     has_robust_intervals: ClassVar[bool] = True
     one_solution: ClassVar[bool] = False
+    uses_instruments: ClassVar[bool] = True
 
     kind: str = "ujive"
 

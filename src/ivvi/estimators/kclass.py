@@ -18,7 +18,8 @@ from ivvi._io.arrays import Floats
 from ivvi._io.checkpoint import Checkpoint
 from ivvi.errors import DataError, IdentificationError, InputError
 from ivvi.estimators.covariance.weight_covariance import MOST_JOINT, Covariance
-from ivvi.estimators.estimate import RANK_TOLERANCE, Estimate, Rows, finish, solve_rows
+from ivvi.estimators.estimate import RANK_TOLERANCE, Estimate, Rows, finish
+from ivvi.estimators.two_stage_least_squares import two_stage
 from ivvi.estimators.whitening import exogenous, whiten
 from ivvi.logs import Log
 from ivvi.moments import Moments
@@ -31,6 +32,7 @@ class KClass:
     needs_rows: ClassVar[bool] = False
     has_robust_intervals: ClassVar[bool] = False
     one_solution: ClassVar[bool] = False
+    uses_instruments: ClassVar[bool] = True
 
     k: float
 
@@ -70,6 +72,7 @@ class LIML:
     needs_rows: ClassVar[bool] = False
     has_robust_intervals: ClassVar[bool] = True
     one_solution: ClassVar[bool] = True
+    uses_instruments: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
@@ -94,6 +97,7 @@ class Fuller:
     needs_rows: ClassVar[bool] = False
     has_robust_intervals: ClassVar[bool] = True
     one_solution: ClassVar[bool] = True
+    uses_instruments: ClassVar[bool] = True
 
     c: float = 1.0
 
@@ -151,7 +155,7 @@ def _solve(moments: Moments, ks: Floats, name: str) -> Estimate:
     """Solve for each output with its own k."""
     rows = Rows.of(moments)
     basis = whiten(moments).basis
-    first = solve_rows(moments, rows, basis)
+    first = two_stage(moments, 0.0)
     if not first.identified:
         raise IdentificationError(
             f"{name} needs instruments that identify W, but these do not identify "

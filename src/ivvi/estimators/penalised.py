@@ -62,6 +62,7 @@ class Penalised:
     needs_rows: ClassVar[bool] = False
     has_robust_intervals: ClassVar[bool] = False
     one_solution: ClassVar[bool] = False
+    uses_instruments: ClassVar[bool] = True
 
     kind: str = "lasso"
     penalty: float | str = "cv"

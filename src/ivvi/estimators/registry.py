@@ -1,7 +1,8 @@
 """The estimators by name, and how their settings are saved and restored.
 
 `ivvi.option_values` lists the accepted words and their synonyms. The properties of a method
-(`needs_rows`, `has_robust_intervals`, `one_solution`) are attributes of its class.
+(`needs_rows`, `has_robust_intervals`, `one_solution`, `uses_instruments`) are attributes of its
+class.
 
 | word | class |
 |---|---|
@@ -110,10 +111,16 @@ def restore_method(name: str, settings: Mapping[str, Any]) -> Method:
     return METHODS[word](**({} if word == "gmm" else settings))
 
 
-def needs_rows(name: str) -> bool:
-    """Tell whether a method passes over the rows of a log, by its name in a result."""
+def method_class(name: str) -> type[Method]:
+    """Return the class of a method, by its name in a result."""
     made: Any = METHODS[canonical(name).partition(":")[0]]
-    return bool(getattr(made, "func", made).needs_rows)
+    cls: type[Method] = getattr(made, "func", made)
+    return cls
+
+
+def needs_rows(name: str) -> bool:
+    """Return whether a method passes over the rows of a log, by its name in a result."""
+    return method_class(name).needs_rows
 
 
 def method_for_moments(name: str, settings: Mapping[str, Any]) -> Method:

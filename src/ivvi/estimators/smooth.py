@@ -51,6 +51,7 @@ class Smooth:
     needs_rows: ClassVar[bool] = False
     has_robust_intervals: ClassVar[bool] = False
     one_solution: ClassVar[bool] = True
+    uses_instruments: ClassVar[bool] = True
 
     penalty: tuple[float, ...]
     first_stage: float

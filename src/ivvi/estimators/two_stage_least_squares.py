@@ -35,6 +35,7 @@ class Exact:
     needs_rows: ClassVar[bool] = False
     has_robust_intervals: ClassVar[bool] = True
     one_solution: ClassVar[bool] = True
+    uses_instruments: ClassVar[bool] = True
 
     ridge: float = 0.0
 
@@ -75,6 +76,7 @@ class LeastSquares:
     needs_rows: ClassVar[bool] = False
     has_robust_intervals: ClassVar[bool] = False
     one_solution: ClassVar[bool] = False
+    uses_instruments: ClassVar[bool] = False
 
     ridge: float = 0.0
 

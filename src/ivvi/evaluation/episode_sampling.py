@@ -76,6 +76,11 @@ class RolloutDesign(Compact):
         """Take the log's first states, in an order at random, or those given."""
         model = problem.model
         first = model.starts if starts is None else state_rows(starts, model)
+        if starts is None and first.size == 0:
+            raise InputError(
+                "the model holds no rows of a log, so the first states are not known: pass starts "
+                f"(--start), rows of {len(model.state)} ({', '.join(model.state)})"
+            )
         if first.size == 0 or first.shape[1] != len(model.state):
             raise InputError(
                 f"first states of shape {first.shape} were found; expected rows of "

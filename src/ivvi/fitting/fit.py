@@ -23,6 +23,7 @@ from ivvi.estimators import Estimate
 from ivvi.estimators.covariance.scores import Scored
 from ivvi.estimators.covariance.standard_errors_for_log import Resolved
 from ivvi.estimators.feature_selection import FeatureChoice
+from ivvi.estimators.registry import method_class
 from ivvi.fitting.feature_choice import kept_choice
 from ivvi.fitting.fit_summary import fit_brief, fit_summary, plot_fit
 from ivvi.fitting.fitted_model import fitted_model
@@ -147,11 +148,25 @@ class Fit(TableResult):
         return moments
 
     @property
+    def lacks_moments(self) -> str:
+        """Why the fit has no moments of the original rows; empty if it has them."""
+        if self.inference is None:
+            return NO_MOMENTS
+        if self.differenced:
+            return "a fit from differences has only their moments; fit all rows again, in levels"
+        if self.absorbed is not None:
+            return "a fit with absorbed effects has only moments without these; fit all rows again"
+        if self.partialled is not None:
+            return (
+                "a fit with controls partialled out has only moments without these; fit all rows "
+                "again"
+            )
+        return "" if self.inference.moments is not None else NOT_SAVED
+
+    @property
     def has_moments(self) -> bool:
-        """Whether the fit holds moments of the original rows: not differenced, not partialled."""
-        formed = self.inference is not None and self.inference.moments is not None
-        made = self.differenced or self.absorbed is not None or self.partialled is not None
-        return formed and not made
+        """Whether the fit holds moments of the original rows."""
+        return not self.lacks_moments
 
     @property
     def baseline(self) -> Estimate:
@@ -235,7 +250,7 @@ class Fit(TableResult):
     @property
     def uses_instruments(self) -> bool:
         """Whether W is estimated with the instruments, which least squares ignores."""
-        return self.method != "least-squares"
+        return method_class(self.method).uses_instruments
 
     @property
     def has_baseline_model(self) -> bool:
@@ -252,17 +267,8 @@ class Fit(TableResult):
 
         The files that were read are hashed now; missing files are skipped.
         """
-        if self.differenced:
-            raise InputError("a fit from differences has no moments to add others to")
-        if self.absorbed is not None:
-            raise InputError(
-                "a fit with absorbed effects has no moments to add others to; fit all rows again"
-            )
-        if self.partialled is not None:
-            raise InputError(
-                "a fit with controls partialled out has no moments to add others to; fit all rows "
-                "again"
-            )
+        if reason := self.lacks_moments:
+            raise InputError(reason)
         moments = replace(self.moments, groups=(), paths=None)  # which are not saved
         parts = (moments, self.counts, self.roles, self.hashes, self.label)
         return Shard(*parts, kept_choice(self.method, self.settings, self.choice))

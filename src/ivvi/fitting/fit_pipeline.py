@@ -234,9 +234,8 @@ class FitPipeline:
             "%s: moments of %s transitions, %d features phi, %d psi, rank of A %d",
             *(shard.label, f"{shard.moments.n:,}", strong.d_phi, strong.d_psi, strong.rank),
         )
-        free = self.method.name in ("least-squares", "ridge") or bool(
-            getattr(self.method, "ridge", 0.0)
-        )
+        is_ridge = self.method.name == "ridge" or bool(getattr(self.method, "ridge", 0.0))
+        free = is_ridge or not self.method.uses_instruments
         if not (strong.identified or self.allow_unidentified or free):
             raise IdentificationError(explain_unidentified(diagnosed, strong, shard.roles))
         return strong

@@ -77,7 +77,7 @@ def _shared_by_steps(
     method: Method, log: Log, head: Batch, moments: Moments, estimate: Estimate
 ) -> dict[str, str]:
     """Say that an effect changes with effects of the step, and which output's it is."""
-    column, uses_rows = log.roles.moment, _has_levels(log, moments) and _is_instrumented(method)
+    column, uses_rows = log.roles.moment, _has_levels(log, moments) and method.uses_instruments
     if column is None or head.step is None or not uses_rows:
         return {}
     if log.roles.dates is not None and log.roles.dates not in log.roles.cluster:
@@ -93,10 +93,6 @@ def _has_levels(log: Log, moments: Moments) -> bool:
     """Whether rows are those of the log, or what absorbed effects have left: not differences."""
     is_difference = isinstance(log.table, DifferencedTable)
     return log.is_residual or (moments.design.constant is not None and not is_difference)
-
-
-def _is_instrumented(method: Method) -> bool:
-    return method.name not in ("least-squares", "ridge")
 
 
 def _to_absorb(log: Log, column: str) -> str:
@@ -131,7 +127,7 @@ def unnamed_doubts(
         return {}, "", ""
     known = {*getattr(log.table, "names", ()), *log.roles.groups}  # absorbed, or loo: instruments
     asked = [name for name in (*named, *others) if name not in known]
-    if _has_levels(log, moments) and _is_instrumented(method):
+    if _has_levels(log, moments) and method.uses_instruments:
         changed = changed_by_column(estimate, moments, first, asked, log.roles.cluster)
         if changed is not None:
             return _shared_with(log, first, *changed)

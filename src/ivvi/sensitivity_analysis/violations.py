@@ -124,10 +124,9 @@ class Exclusion:
         if isinstance(source.method, LeastSquares):
             raise InputError("least squares uses no instrument, so there is nothing to analyse")
         if source.moments is None:
-            raise InputError(
-                "the sensitivity analysis needs the moments of the log, which this model does not "
-                "keep; fit it again in levels and keep them (no --without-moments)"
-            )
+            fit, alone = source.fit, "dynamics alone have none; pass the fit"
+            reason = alone if fit is None else fit.lacks_moments
+            raise InputError(f"the sensitivity analysis needs the moments of the log: {reason}")
         return cls(source.moments, source.model)
 
     def __post_init__(self) -> None:

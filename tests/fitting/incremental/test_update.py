@@ -136,7 +136,7 @@ def test_columns_and_features_must_match(halves, tmp_path):
 def test_what_cannot_be_updated_is_refused(halves, tmp_path):
     _, old, new = halves
     fit(old, tmp_path / "bare", "--without-moments")
-    assert_refused(run("update", tmp_path / "bare", new), "bare", "keeps no moments")
+    assert_refused(run("update", tmp_path / "bare", new), "bare", "saved without its moments")
     assert_refused(run("update", tmp_path / "nothing", new), "nothing")
     (tmp_path / "folder").mkdir()
     assert_refused(run("update", tmp_path / "folder", new), "not a saved model")
@@ -155,7 +155,7 @@ def test_a_model_of_descent_becomes_the_closed_form(halves, tmp_path):
     np.testing.assert_allclose(updated.W, estimate(logs[0]).W, rtol=1e-10, atol=1e-12)
     light = estimate(logs[1], method=SGDA(batch=8, memory="linear"))
     light.save(tmp_path / "light")
-    with pytest.raises(InputError, match="keeps no moments"):
+    with pytest.raises(InputError, match="with linear memory the moments are not computed"):
         update(tmp_path / "light", new)
 
 

@@ -223,7 +223,7 @@ def test_a_saved_fit_keeps_its_effects(tmp_path):
     np.testing.assert_array_equal(again.effects[0].values, fit.effects[0].values)
     np.testing.assert_array_equal(again.effects[0].labels, fit.effects[0].labels)
     assert again.summary() == fit.summary()
-    with pytest.raises(InputError, match="absorbed effects has no moments"):
+    with pytest.raises(InputError, match="absorbed effects has only moments"):
         again.shard  # noqa: B018
 
 

@@ -293,7 +293,7 @@ def test_controls_that_a_plan_would_have_to_predict_are_refused(tmp_path):
             ivvi.InputError, match=r"persists \(correlation 0\.\d+ with the step before"
         ):
             ivvi.plan(model, "linear:state=1", (-1, 1))
-    with pytest.raises(ivvi.InputError, match="keeps no moments"):
+    with pytest.raises(ivvi.InputError, match="only moments without these"):
         ivvi.update(tmp_path / "model", panel("lasting")[0])
 
 

@@ -123,6 +123,7 @@ class SGDA:
     needs_rows: ClassVar[bool] = True
     has_robust_intervals: ClassVar[bool] = True
     one_solution: ClassVar[bool] = True
+    uses_instruments: ClassVar[bool] = True
 
     schedule: Schedule | str = "auto"
     batch: int | str | None = None

@@ -21,7 +21,7 @@ from ivvi._io.result import Records, TableResult
 from ivvi.diagnostics.tails_and_quantiles import check_level, two_sided
 from ivvi.errors import LARGEST, InputError, nearest
 from ivvi.estimators import Estimate
-from ivvi.fitting.inference_tables import student_widths
+from ivvi.fitting.inference_tables import NO_MOMENTS, student_widths
 from ivvi.logs import Roles, Sample
 
 if TYPE_CHECKING:
@@ -196,8 +196,13 @@ def effect(  # noqa: PLR0913
 
     check_level(level)
     loaded = as_fit(fit)
+    if loaded.inference is None:
+        raise InputError(f"an effect needs the covariance of the weights: {NO_MOMENTS}")
     if loaded.sample is None or not loaded.estimate.bread.size:
-        raise InputError("this model holds no rows of its log, or no covariance; fit it from a log")
+        raise InputError(
+            "an effect needs rows of the log and the covariance of the weights, which this fit "
+            "does not hold; fit it from a log"
+        )
     contrast = Contrast.of(loaded.roles, loaded.sample, action, over, between)
     row = loaded.estimate.design.output(output or contrast.usual_output(loaded.roles))
     x, combinations = contrast.along(

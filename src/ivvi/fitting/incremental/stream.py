@@ -244,6 +244,7 @@ class _Reached:
     needs_rows: ClassVar[bool] = SGDA.needs_rows
     has_robust_intervals: ClassVar[bool] = SGDA.has_robust_intervals
     one_solution: ClassVar[bool] = SGDA.one_solution
+    uses_instruments: ClassVar[bool] = SGDA.uses_instruments
     estimate: Estimate
     name: str = "sgda"
 

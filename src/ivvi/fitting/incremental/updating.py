@@ -77,8 +77,8 @@ def update(
     """
     old = fit if isinstance(fit, Fit) else Fit.load(fit)
     place = "the model" if isinstance(fit, Fit) else str(fit)
-    if not old.has_moments:
-        raise InputError(f"{place} keeps no moments, so nothing can be added to it")
+    if reason := old.lacks_moments:
+        raise InputError(f"nothing can be added to {place}: {reason}")
     shard = old.shard
     settings: dict[str, Any] = {"where": where, "drop_missing": drop_missing}
     log = logs if isinstance(logs, Log) else open_like(logs, shard.roles, **settings)

@@ -54,7 +54,9 @@ def fit_differences(
     why = "each difference is of two rows, which cannot be clustered by that column"
     errors = fit.errors.without_usual(log.roles, why, f"{remedy} (absorb=, --absorb)")
     doubts = fit.doubts
-    if not log.roles.state and _is_instrumented(pipeline):  # noise moves states of later steps
+    if (
+        not log.roles.state and pipeline.method.uses_instruments
+    ):  # noise moves states of later steps
         asked = (log, design, (str(log.roles.episode),), (), fit.estimate.exact)
         doubts = tuple(text for text in (related_to_other_steps(*asked),) if text) + doubts
     return replace(
@@ -111,7 +113,7 @@ def fit_absorbed(
         estimate = with_jackknife_errors(estimate, whole, bias.unit, lost)
         bias = replace(bias, corrected=True)
     asked = (log, design, absorb, fit.errors.clusters, fit.estimate.exact)
-    tested = bias is None and _is_instrumented(pipeline)
+    tested = bias is None and pipeline.method.uses_instruments
     if tested and (doubt := related_to_other_steps(*asked)):
         fit = replace(fit, doubts=(doubt, *fit.doubts))
     if bias is not None and bias.bias.size:
@@ -130,10 +132,6 @@ def fit_absorbed(
         effects=table.effects_of(estimate.W),
         nickell=bias,
     )
-
-
-def _is_instrumented(pipeline: FitPipeline) -> bool:
-    return pipeline.method.name not in ("least-squares", "ridge")
 
 
 def _noting(fit: Fit, log: Log, asked: StandardErrors, note: str) -> Fit:
