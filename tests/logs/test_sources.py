@@ -152,6 +152,11 @@ def test_a_frame_may_have_columns_of_numbers_and_text_that_nobody_asks_for(rows_
 MIXED = pd.DataFrame(make_rows(2, 3)).assign(x0=[1, "fast", 2, 3, 4, 5])
 
 
+def test_a_log_is_not_opened_again():
+    with pytest.raises(InputError, match="this is a log already"):
+        read_logs(read_logs(COLUMNS))
+
+
 def test_a_frame_with_a_column_twice_is_refused():
     frame = pd.DataFrame(COLUMNS)
     with pytest.raises(ColumnError, match="the log has 2 columns named 'x0'"):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ivvi.errors import ColumnError
+from ivvi.errors import ColumnError, InputError
 from ivvi.logs.columns.category_encoding import without_indicators
 from ivvi.logs.columns.conventions import SETTINGS, with_conventions, with_new_names, without_made
 from ivvi.logs.columns.derived import Windowed, windowed
@@ -95,6 +95,10 @@ def read_logs(  # noqa: PLR0913
         such as ``%d.%m.%Y``, `seen`: ``before`` or ``after``, `missing`: values that stand for
         missing ones, such as -9. See `Schema` for what they mean.
     """
+    if isinstance(source, Log):
+        raise InputError(
+            "this is a log already: use it as it is, or open its source again with other columns"
+        )
     settings: dict[str, Any] = {
         "state": state,
         "action": action,

@@ -96,7 +96,7 @@ def lasting(seed, weeks=60, stores=30, last=0.7):
     return columns | {"date": np.datetime64("2024-01-01") + 7 * week.astype("timedelta64[D]")}
 
 
-@pytest.mark.filterwarnings("ignore:.*follows a trend or a season of")
+@pytest.mark.filterwarnings("ignore:.*follows a trend, a season or lasting shocks of")
 def test_what_lasts_from_step_to_step_counts_more():
     """What episodes share, by step less by row, counts (1 + r) / (1 - r) times."""
     log = ivvi.read_logs(lasting(1, weeks=150, last=0.8), **NEXT)
@@ -116,7 +116,7 @@ def test_what_lasts_from_step_to_step_counts_more():
     assert np.ptp(confidence_set.intervals) > 1.4 * np.ptp(both.intervals)
 
 
-@pytest.mark.filterwarnings("ignore:.*follows a trend or a season of")
+@pytest.mark.filterwarnings("ignore:.*follows a trend, a season or lasting shocks of")
 def test_what_lasts_is_kept_with_the_model_and_follows_dates(tmp_path):
     source = write_table(lasting(1, weeks=150, last=0.8), tmp_path / "log.parquet")
     by_week = ivvi.estimate(ivvi.read_logs(source, **NEXT))
@@ -192,6 +192,7 @@ def test_what_some_episodes_share_at_a_step_is_found_in_the_rows():
 
 
 @pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore:.*follows a trend, a season or lasting shocks of")
 @pytest.mark.parametrize("kind", ["lasting", "regional"])
 def test_shocks_that_last_or_are_of_a_region_are_covered(kind):
     """100 logs: within 4 standard errors of 92%; without, 78% and 77% were covered."""

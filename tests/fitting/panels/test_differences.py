@@ -29,7 +29,7 @@ def log(world):
     return ConfoundedEnv(world).collect(episodes=300, horizon=15, seed=0)
 
 
-@pytest.mark.filterwarnings("ignore:.*follows a trend or a season of")
+@pytest.mark.filterwarnings("ignore:.*follows a trend, a season or lasting shocks of")
 def test_differences_remove_what_lasts_and_levels_do_not(world, log):
     with pytest.warns(IvviWarning, match="something lasts that the states do not capture"):
         levels = ivvi.estimate(log)

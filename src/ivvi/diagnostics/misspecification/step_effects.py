@@ -1,11 +1,11 @@
-"""Do outcomes follow a season or a trend of the step that the states do not hold?
+"""Do outcomes follow a season, a trend or lasting shocks of the step that states do not hold?
 
 The residuals of the S rows of step t have a mean e_t. Their variance beyond sampling, as a share of
 the residual's, is the correlation of two rows of a step (`covariance.step_dependence`). Shocks that
-episodes share, such as the weather's, bring such a share too; they have no pattern. A pattern is a
-slow curve (one to three cosines of t) or one wave of any period; each is tested by F against
-independent means. Plans and values take the residual for noise, so a pattern makes them wrong,
-whatever the instrument.
+episodes share, such as the weather's, bring such a share too; they have a pattern only if they
+last, and then a log cannot tell them from a trend. A pattern is a slow curve (one to three cosines
+of t) or one wave of any period; each is tested by F against independent means. Plans and values
+take the residual for noise, so a pattern makes them wrong, whatever the instrument.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OVERSAMPLED = 4
 
 
 def step_patterns(moments: Moments, roles: Roles) -> tuple[str, ...]:
-    """Say of each output that it follows a season or a trend of the step."""
+    """Return a warning for each output that follows a season, a trend or lasting shocks."""
     step = roles.moment
     sums = moments.group_sums(step)
     if step is None or sums is None or len(sums) < FEWEST_STEPS or moments.absorbed is not None:
@@ -48,8 +48,8 @@ def step_patterns(moments: Moments, roles: Roles) -> tuple[str, ...]:
     least = max(SHARE, SURE * float(np.sqrt(2 / pairs)))
     means = _means(moments, sums, exact.residual_map)
     return tuple(
-        f"{output} follows a trend or a season of {step} that the states do not hold: effects of "
-        f"{step} are {share:.0%} of what the model takes for noise, and plans and values may be "
+        f"{output} follows a trend, a season or lasting shocks of {step} that the states do not "
+        f"hold: effects of {step} are {share:.0%} of what the model takes for noise, and plans and values may be "
         f"far off; {_remedy(step, roles)}"
         for output, share, e in zip(moments.design.outputs, shares.tolist(), means, strict=True)
         if share >= least and has_pattern(e)
