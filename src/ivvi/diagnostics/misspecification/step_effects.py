@@ -49,8 +49,8 @@ def step_patterns(moments: Moments, roles: Roles) -> tuple[str, ...]:
     means = _means(moments, sums, exact.residual_map)
     return tuple(
         f"{output} follows a trend, a season or lasting shocks of {step} that the states do not "
-        f"hold: effects of {step} are {share:.0%} of what the model takes for noise, and plans and values may be "
-        f"far off; {_remedy(step, roles)}"
+        f"hold: effects of {step} are {share:.0%} of what the model takes for noise, and plans and "
+        f"values may be far off; {_remedy(step, roles)}"
         for output, share, e in zip(moments.design.outputs, shares.tolist(), means, strict=True)
         if share >= least and has_pattern(e)
     )
