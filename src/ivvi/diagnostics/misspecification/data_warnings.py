@@ -37,8 +37,13 @@ MANY_GAPS = 0.05
 """Share of the rows with a later one in their episode whose next step is not the next number."""
 MANY_COPIES = 0.01
 """Share of rows that are copies of another."""
+FEWEST_COPIED = 3
+"""Rows that must have copies: a few amounts may be usual, such as a benefit that is the same for
+all."""
 CONTINUOUS = 0.9
 """Values per distinct row that some column must have for copies not to be chance."""
+MOSTLY = 0.5
+"""Share of the values of a column that come again which only equal rows hold."""
 FEW_CELLS, SHUFFLES, BY_CHANCE = 30, 40, 0.05
 """Rows that are a small table of counts, shuffles of the columns of others, and the share of these
 in which no two rows are alike from which on that is no sign of a table of counts."""
@@ -126,8 +131,9 @@ def copied_rows(head: Batch, log: Log) -> str:
         apart[:] = False
         apart[np.unique(np.column_stack([group, *head.clusters]), axis=0, return_index=True)[1]] = 1
     telling = _hold_a_value_alone(rows, group)
-    copies = int((np.bincount(group[apart]) - 1)[telling].sum())
-    if copies <= max(2, MANY_COPIES * len(rows)):
+    more = (np.bincount(group[apart]) - 1)[telling]
+    copies, copied = int(more.sum()), int(np.count_nonzero(more))
+    if copied < FEWEST_COPIED or copies <= MANY_COPIES * len(rows):
         return ""
     most = max(len(np.unique(column)) for column in rows[first].T)
     if most < CONTINUOUS * len(first) or not _are_copies(log, len(rows)):
@@ -140,12 +146,17 @@ def copied_rows(head: Batch, log: Log) -> str:
 
 
 def _hold_a_value_alone(rows: Floats, group: Ints) -> Bools:
-    """Return which groups of equal rows (n, d) hold a value of a column that no other does."""
-    size = np.bincount(group)
+    """Return which groups of equal rows (n, d) hold a value of a column that no other does.
+
+    Most values of the column that come again must do so in equal rows: cents meet by chance.
+    """
+    size, first = np.bincount(group), np.unique(group, return_index=True)[1]
     alone = np.zeros(len(size), dtype=bool)
     for column in rows.T:
         _, value, count = np.unique(column, return_inverse=True, return_counts=True)
-        alone[group] |= count[value] == size[group]
+        again, groups = count > 1, np.bincount(value[first])
+        if np.count_nonzero(again & (groups == 1)) >= MOSTLY * np.count_nonzero(again):
+            alone |= count[value[first]] == size
     return alone
 
 
