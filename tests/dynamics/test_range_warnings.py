@@ -118,6 +118,25 @@ def test_a_plan_that_leaves_the_bounds_of_a_state_names_them():
     assert "Do not act on this" in " ".join(worth.brief.text.split())
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", ["rain", "score"])
+def test_a_state_whose_own_noise_leaves_its_range_is_not_held_against_a_plan(kind):
+    """The Gaussian noise of a model takes rain below 0, whatever is done."""
+    rng = np.random.default_rng(0)
+    columns = linear_log()
+    del columns["y"]
+    n = len(columns["x"])
+    rain = np.maximum(0, rng.normal(size=n)).round(1)
+    columns["v"] = rain if kind == "rain" else rng.integers(1, 6, n)
+    roles = {name: one for name, one in ROLES.items() if name != "next_state"} | {"state": "x,v"}
+    fit = replace(ivvi.fit(ivvi.read_logs(columns, **roles)), doubts=())
+    settings = {"horizon": 8, "method": "mpc"}
+    assert ivvi.plan(fit, "quadratic:weight=x:1", (0, 4), **settings).comparison.outside == ()
+    with pytest.warns(PlanningWarning) as caught:
+        ivvi.plan(fit, "quadratic:weight=x:1,target=40", (0, 60), **settings)
+    assert any("the model puts x clearly outside" in str(one.message) for one in caught)
+
+
 def test_allowed_actions_beyond_the_log_are_told_once(linear_fit):
     with pytest.warns(PlanningWarning) as caught:
         ivvi.plan(linear_fit, "quadratic:weight=1", (0, 20), horizon=5, method="mpc")

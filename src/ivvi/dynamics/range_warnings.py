@@ -25,6 +25,9 @@ MARGIN = 0.1
 """Share of its width by which a range is widened before simulated steps count as outside."""
 MOST_OUTSIDE = 0.05
 """Share of simulated steps that may lie outside the widened range without a warning."""
+NOISE_ALONE = 2.0
+"""How often they may, in shares that the noise alone takes there from the log's own rows: that of a
+model is Gaussian, but rain ends at 0 and a score at 5."""
 FEWEST = 100
 """Fewest rows of the log from which a range is taken."""
 CLEAR = 0.1
@@ -98,7 +101,8 @@ def simulation_doubts(
         Whether a plan was asked to stay where the log has rows.
     """
     texts = [_reward_doubt(model, model.reward(x, a), alive)] if learned else []
-    texts.append(_column_doubt(model.state, state_range(model), x, alive, MARGIN))
+    noise = NOISE_ALONE * _outside_by_noise(model)
+    texts.append(_column_doubt(model.state, state_range(model), x, alive, MARGIN, noise))
     doubts = [text for text in texts if text]
     if doubts:
         doubts[0] += f": it is used outside the data; {_remedy(model, abstains)}"
@@ -264,13 +268,42 @@ def _reward_doubt(model: Dynamics, r: np.ndarray, alive: np.ndarray) -> str:
     )
 
 
+def _outside_by_noise(model: Dynamics) -> np.ndarray:
+    """Return the shares of next states that the noise takes out of the widened range, (d_x,).
+
+    From the states and actions of the log's own rows, so that no plan is to blame.
+    """
+    from scipy.special import ndtr
+
+    log, none = state_range(model), np.zeros(len(model.state))
+    if len(model.states) < FEWEST or len(model.acted) != len(model.states):
+        return none
+    mean = np.asarray(model.mean(model.states, model.acted))
+    if mean.shape[1:] != none.shape:
+        return none
+    spread = np.maximum(np.sqrt(np.diag(np.asarray(model.next_cov)).clip(min=0)), 1e-300)
+    margin = MARGIN * (log.high - log.low)
+    below, above = (log.low - margin - mean) / spread, (mean - log.high - margin) / spread
+    shares: np.ndarray = (ndtr(below) + ndtr(above)).mean(axis=0)
+    return np.where(log.high > log.low, shares, 0.0)
+
+
 def _column_doubt(
-    names: tuple[str, ...], log: LogRange, values: np.ndarray, alive: np.ndarray, by: float
+    names: tuple[str, ...],
+    log: LogRange,
+    values: np.ndarray,
+    alive: np.ndarray,
+    by: float,
+    allowed: np.ndarray | float = MOST_OUTSIDE,
 ) -> str:
-    """Name the column of simulated values (..., d) that leaves the log most often."""
-    outside = log.outside(values, by)
-    shares = [_share(outside[..., j], alive) for j in range(len(names))]
-    often = sum(share > MOST_OUTSIDE for share in shares)
+    """Name the column of simulated values (..., d) that leaves the log most often.
+
+    More often than the share that is `allowed`, (d,), and than `MOST_OUTSIDE`.
+    """
+    outside, most = log.outside(values, by), np.maximum(MOST_OUTSIDE, allowed) * np.ones(len(names))
+    found = [_share(outside[..., j], alive) for j in range(len(names))]
+    shares = [share if share > most[j] else 0.0 for j, share in enumerate(found)]
+    often = sum(share > 0 for share in shares)
     if not often:
         return ""
     worst = int(np.argmax(shares))

@@ -118,9 +118,23 @@ def test_persons_with_ids_of_their_own_are_no_copies_of_each_other() -> None:
     words = {"state": "", "action": "dose", "instrument": "z", "reward": "cost"}
     ivvi.fit(ivvi.read_logs(table, **words))
     del table["person"]
-    assert [text for text in warned(table, **words) if "copies" in text]
-    numbered = table | {"Unnamed: 0": np.arange(600)}  # the index of a frame, in a CSV file
+    twice = {name: np.repeat(values, 2) for name, values in table.items()}
+    assert [text for text in warned(twice, **words) if "copies" in text]
+    numbered = twice | {"Unnamed: 0": np.arange(1200)}  # the index of a frame, in a CSV file
     assert [text for text in warned(numbered, **words) if "copies" in text]
+
+
+def test_those_who_spent_nothing_are_no_copies_of_each_other() -> None:
+    rng = np.random.default_rng(4)
+    z, u = rng.integers(0, 2, 1500), rng.normal(size=1500)
+    a = z * (u > -0.5)
+    past = np.where(rng.random(1500) < 0.4, 0, rng.gamma(2, 30, 1500))
+    spent = np.where(rng.random(1500) < 0.2, 0, rng.gamma(2, 20, 1500)) + 0.2 * past
+    table = {"past": past, "a": a, "z": z, "y": spent.round(2) + 7 * a}
+    ivvi.fit(ivvi.read_logs(table, state="past", **ONE_DECISION))  # a warning is an error here
+    again = {name: np.repeat(values, 2) for name, values in table.items()}
+    [text] = (t for t in warned(again, state="past", **ONE_DECISION) if "copies" in t)
+    assert int(text.split()[0].replace(",", "")) < 1500  # those who spent something
 
 
 def test_rows_of_whole_numbers_repeat_by_themselves() -> None:
@@ -168,6 +182,24 @@ def test_a_table_of_counts_is_told_how_to_count_people() -> None:
     ivvi.fit(ivvi.read_logs(survey, **words))
 
 
+def test_a_survey_in_which_nobody_is_like_another_is_no_table_of_counts() -> None:
+    rng = np.random.default_rng(2)
+    z, u, age = rng.integers(0, 2, 240), rng.normal(size=240), rng.integers(18, 90, 240)
+    income, a = rng.integers(0, 80, 240), z * (u > -0.5)
+    y = np.round(50 + 5 * a + 8 * u + 8 * rng.normal(size=240))
+    table = {"age": age, "income": income, "a": a, "z": z, "y": y}
+    table["count"] = rng.integers(120, 2400, 240)  # the people whom each row stands for
+    log = ivvi.read_logs(table, state="age,income", weight="count", **ONE_DECISION)
+    ivvi.fit(log)  # a warning is an error here
+    cells = {name: values for name, values in table.items() if name in ("a", "z")}
+    cells |= {"y": (y > 50).astype(int), "age": age // 10}
+    keys, count = np.unique(np.column_stack(list(cells.values())), axis=0, return_counts=True)
+    counted = dict(zip(cells, keys.T, strict=True)) | {"count": 10 * count}
+    assert len(count) > 30
+    texts = warned(counted, state="age", weight="count", **ONE_DECISION)
+    assert [text for text in texts if "--weight-kind frequency" in text]
+
+
 def cut(seed: int, low: float, high: float, n: int = 500) -> dict[str, np.ndarray]:
     """y = 0.5 a + 2 u + noise, recorded between two limits."""
     rng = np.random.default_rng(seed)
@@ -181,6 +213,15 @@ def test_an_outcome_that_was_cut_off_is_warned_of(low: float, high: float, word:
     columns = dict(state=(), action="a", instrument="z", next_state="y")
     (text,) = (text for text in warned(cut(0, low, high), **columns) if "are exactly" in text)
     assert f"of y are exactly {high if word == 'largest' else low}, its {word} value" in text
+
+
+@pytest.mark.parametrize("most", [1, 100])
+def test_a_share_or_percentage_of_all_was_not_cut_off(most: int) -> None:
+    table = cut(0, -9, 2)
+    table["y"] = most * (table["y"] + 9) / 11
+    assert (table["y"] == most).mean() > 0.1
+    log = ivvi.read_logs(table, state=(), action="a", instrument="z", next_state="y")
+    ivvi.fit(log)  # a warning is an error here
 
 
 def test_outcomes_that_are_zero_whole_or_seldom_at_their_end_are_not_called_cut_off() -> None:

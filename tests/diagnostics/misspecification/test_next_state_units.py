@@ -37,3 +37,15 @@ def test_a_next_state_in_another_unit_is_named(factor):
 @pytest.mark.parametrize("slope", [-0.9, 0.0, 0.5, 1.0, 1.5])
 def test_a_next_state_in_the_unit_of_its_state_says_nothing(slope):
     assert doubts(lambda x, a: slope * x + a) == []
+
+
+def test_a_temperature_in_the_other_scale_is_named_and_incomes_that_triple_are_not():
+    (text,) = doubts(lambda x, a: 32 + 1.8 * (0.9 * x + 0.3 * a + 1))
+    assert text.startswith("n seems to be in another unit than x: its mean is")
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        before, z, u = np.exp(rng.normal(3, 0.5, 1000)), *rng.normal(size=(2, 1000))
+        after = 3 * before + 5 * z + 10 * u + 8 * np.exp(rng.normal(size=1000))
+        columns = {"x": before, "a": z + u, "z": z, "n": after}
+        log = read_logs(columns, state="x", action="a", instrument="z", next_state="n")
+        assert next_state_doubts(log.head(), log.roles) == []

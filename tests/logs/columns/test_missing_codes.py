@@ -95,3 +95,14 @@ def test_ordinary_columns_raise_no_doubt() -> None:
     table = panel(rng)
     columns = ordinary(rng)
     ivvi.fit(ivvi.read_logs(table | columns, context=list(columns)))  # a warning is an error here
+
+
+def test_a_loss_of_everything_is_a_return_and_no_code() -> None:
+    rng = np.random.default_rng(6)
+    table = panel(rng)
+    rate = np.clip(rng.normal(0.05, 0.12, N), -0.5, 0.6)
+    lost = table | {"return": np.where(rng.random(N) < 0.01, -1.0, rate)}
+    ivvi.fit(ivvi.read_logs(lost, context="return"))  # a warning is an error here
+    share = table | {"share": np.where(rng.random(N) < 0.02, -1.0, np.abs(rate))}
+    with pytest.warns(IvviWarning, match="share is -1 in"):
+        ivvi.fit(ivvi.read_logs(share, context="share"))

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from ivvi._io.arrays import Bools, Floats, Ints
 from ivvi.categories import levels_alike, levels_unknown
 from ivvi.diagnostics.misspecification.category_codes import category_codes
 from ivvi.diagnostics.misspecification.filled_values import filled_values
@@ -36,12 +37,24 @@ MANY_GAPS = 0.05
 """Share of the rows with a later one in their episode whose next step is not the next number."""
 MANY_COPIES = 0.01
 """Share of rows that are copies of another."""
+FEWEST_COPIED = 3
+"""Rows that must have copies: a few amounts may be usual, such as a benefit that is the same for
+all."""
 CONTINUOUS = 0.9
 """Values per distinct row that some column must have for copies not to be chance."""
+MOSTLY = 0.5
+"""Share of the values of a column that come again which only equal rows hold."""
+FEW_CELLS, SHUFFLES, BY_CHANCE = 30, 40, 0.05
+"""Rows that are a small table of counts, shuffles of the columns of others, and the share of these
+in which no two rows are alike from which on that is no sign of a table of counts."""
 PILED, RARE = 0.05, 0.2
 """Share of rows at one end of an outcome, and how often, next to it, any other value may occur."""
 FEWEST_OTHERS = 20
 """Other values that an outcome must have."""
+WHOLE = (1.0, 100.0)
+"""The largest share, and the largest percentage."""
+ROUNDING = 1e-9
+"""Difference of sums of the same numbers in another order."""
 
 
 def data_warnings(
@@ -99,6 +112,8 @@ def copied_rows(head: Batch, log: Log) -> str:
     """Say that rows of a cross-section are copies of others, or nothing.
 
     They are none if a column of the table that has no part in the log, such as an id, differs.
+    Those who bought nothing are alike by themselves: only rows count that hold a value which no
+    other rows do.
     """
     roles = log.roles
     if roles.episode is not None or roles.frequency:
@@ -111,15 +126,19 @@ def copied_rows(head: Batch, log: Log) -> str:
     if copies <= max(2, MANY_COPIES * len(head)):
         return ""
     rows = np.column_stack(columns)
-    different, first = np.unique(rows, axis=0, return_index=True)
-    copies = len(rows) - len(different)
+    _, first, group = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    group = group.ravel()
+    apart = np.ones(len(rows), dtype=bool)
     if head.clusters:  # copies within a cluster are counted once already
-        apart = np.unique(np.column_stack([rows, *head.clusters]), axis=0)
-        copies = len(apart) - len(different)
-    if copies <= max(2, MANY_COPIES * len(rows)):
+        apart[:] = False
+        apart[np.unique(np.column_stack([group, *head.clusters]), axis=0, return_index=True)[1]] = 1
+    telling = _hold_a_value_alone(rows, group)
+    more = (np.bincount(group[apart]) - 1)[telling]
+    copies, copied = int(more.sum()), int(np.count_nonzero(more))
+    if copied < FEWEST_COPIED or copies <= MANY_COPIES * len(rows):
         return ""
     most = max(len(np.unique(column)) for column in rows[first].T)
-    if most < CONTINUOUS * len(different) or not _are_copies(log, len(rows)):
+    if most < CONTINUOUS * len(first) or not _are_copies(log, len(rows)):
         return ""
     return (
         f"{copies:,} of {len(rows):,} rows are exact copies of another row: standard "
@@ -128,10 +147,26 @@ def copied_rows(head: Batch, log: Log) -> str:
     )
 
 
+def _hold_a_value_alone(rows: Floats, group: Ints) -> Bools:
+    """Return which groups of equal rows (n, d) hold a value of a column that no other does.
+
+    Most values of the column that come again must do so in equal rows: cents meet by chance.
+    """
+    size, first = np.bincount(group), np.unique(group, return_index=True)[1]
+    alone = np.zeros(len(size), dtype=bool)
+    for column in rows.T:
+        _, value, count = np.unique(column, return_inverse=True, return_counts=True)
+        again, groups = count > 1, np.bincount(value[first])
+        if np.count_nonzero(again & (groups == 1)) >= MOSTLY * np.count_nonzero(again):
+            alone |= count[value[first]] == size
+    return alone
+
+
 def counted_rows(head: Batch, roles: Roles) -> str:
     """Say that weights count the people of each cell of a table, or nothing.
 
-    They are whole numbers, every combination of values comes once, and every column has few.
+    They are whole numbers, every combination of values comes once, and every column has few. In a
+    survey no two people need be alike either: then they are not if its columns are shuffled.
     """
     if roles.episode is not None or roles.weight is None or roles.frequency or head.weight is None:
         return ""
@@ -141,13 +176,25 @@ def counted_rows(head: Batch, roles: Roles) -> str:
     rows = np.column_stack([head.x, head.a, head.z, head.y])
     if 2 * max(len(np.unique(column)) for column in rows.T) > n:
         return ""
-    if len(np.unique(rows, axis=0)) < n:
+    if len(np.unique(rows, axis=0)) < n or (n > FEW_CELLS and _differ_by_chance(rows)):
         return ""
     return (
         f"{roles.weight} holds whole numbers, {total:,.0f} in all, and no two of {n:,} rows are "
         f"alike: if {roles.weight} counts the people of each row, say so (weight_kind='frequency', "
         "--weight-kind frequency), or the instruments look weaker than they are"
     )
+
+
+def _differ_by_chance(rows: Floats) -> bool:
+    """Return whether no two rows (n, d) are alike in some shuffles of the columns either."""
+    rng = np.random.default_rng(0)
+    codes = [np.unique(column, return_inverse=True)[1] for column in rows.T]
+    numbers = [rng.normal(size=code.max() + 1)[code] for code in codes]
+    differ = 0
+    for _ in range(SHUFFLES):
+        keys = np.sort(np.sum([rng.permutation(one) for one in numbers], axis=0))
+        differ += bool((np.diff(keys) > ROUNDING).all())
+    return differ > BY_CHANCE * SHUFFLES
 
 
 def _are_copies(log: Log, rows: int) -> bool:
@@ -174,7 +221,8 @@ def _are_copies(log: Log, rows: int) -> bool:
 def cut_off(head: Batch, outputs: Sequence[str]) -> str:
     """Say that an outcome piles up at one end, as values that were cut off there do, or nothing.
 
-    Zeros below all others are ordinary: nothing was bought, nobody worked.
+    Zeros below all others are ordinary: nothing was bought, nobody worked. So are shares of 1, or
+    100%, above all others: nobody can attend more than all lessons.
     """
     if not len(head):
         return ""
@@ -185,7 +233,8 @@ def cut_off(head: Batch, outputs: Sequence[str]) -> str:
             value, share = float(end[j]), float(shares[j])
             others, counts = np.unique(y[y[:, j] != value, j], return_counts=True)
             often = counts.max() > RARE * share * len(y)
-            if len(others) < FEWEST_OTHERS or often or (word == "smallest" and value == 0):
+            natural = value == 0 if word == "smallest" else value in WHOLE and others[0] >= 0
+            if len(others) < FEWEST_OTHERS or often or natural:
                 continue
             return (
                 f"{share:.0%} of {outputs[j]} are exactly {value:.6g}, its {word} value: if values "

@@ -17,6 +17,8 @@ and where they are near zero."""
 APART, NEAR, NEAR_SPREAD = 3.0, 1.0, 0.7
 """Standard deviations between the means of state and next state, and, after the conversion, the
 most between these and between the logarithms of their spreads."""
+SAME_SPREAD = 0.35
+"""The same for temperatures, whose scales lie so close that incomes which triple look converted."""
 ALIKE = 0.5
 """Least correlation of a state with its next value: other columns are other outcomes."""
 
@@ -57,9 +59,10 @@ def _other_unit(x: Floats, y: Floats) -> str:
     if not far and abs(np.log(sd_y / sd)) < np.log(HUNDREDTH) - NEAR_SPREAD:
         return ""
     for factor, shift, _ in CONVERSIONS:
+        most = SAME_SPREAD if shift else NEAR_SPREAD
         for scale, constant in ((factor, shift), (1 / factor, -shift / factor)):
             apart = abs(mean_y - scale * mean - constant) / sd_y
-            near = apart < NEAR and abs(np.log(sd_y / (scale * sd))) < NEAR_SPREAD
+            near = apart < NEAR and abs(np.log(sd_y / (scale * sd))) < most
             if near and ((far and (factor >= TENTH or shift)) or factor >= HUNDREDTH):
                 alike = float(np.corrcoef(x, y)[0, 1]) >= ALIKE and len(np.unique(x)) >= FEWEST
                 return f"its mean is {mean_y:.4g} beside {mean:.4g}" if alike else ""

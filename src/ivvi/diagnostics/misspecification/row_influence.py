@@ -19,6 +19,7 @@ import numpy as np
 
 from ivvi._io.arrays import Floats, Ints
 from ivvi._io.result import Compact
+from ivvi.diagnostics.misspecification.outcome_columns import is_outcome
 from ivvi.diagnostics.tails_and_quantiles import chi2_tail
 from ivvi.errors import InputError
 from ivvi.estimators import Estimate
@@ -142,7 +143,10 @@ def alike_within(
     others: Sequence[str],
     first: FirstRows | None,
 ) -> str:
-    """Say that rows with the same value of a column that nobody named are alike, or nothing."""
+    """Say that rows with the same value of a column that nobody named are alike, or nothing.
+
+    Those with the same outcome always are (`outcome_columns`).
+    """
     several = [name for name in errors.clusters[1:] if not name.startswith(PATH)]
     if not others or several or errors.kind not in ("robust", "clustered"):
         return ""
@@ -152,16 +156,24 @@ def alike_within(
     rows = first.rows
     path = next((n for n in errors.clusters if n in first.codes and n.startswith(PATH)), None)
     own = _own_clusters(rows, log, errors) if path is None else first.codes[path]
-    worst = (LARGER, "")
+    found: list[tuple[float, str]] = []
     for name in others:
         codes, levels = first.codes[name], first.levels[name]
         if not FEWEST_GROUPS <= len(np.unique(codes)) <= len(rows) / ROWS_PER_GROUP:
             continue
         for s in influence.s.T:
             larger, p_value = _by_group(_without_trend(s, codes, levels), codes, own)
-            if larger > worst[0] and p_value * len(others) * len(influence.names) < LEVEL:
-                worst = (larger, name)
-    larger, name = worst
+            if larger > LARGER and p_value * len(others) * len(influence.names) < LEVEL:
+                found.append((larger, name))
+    design = estimate.design
+    larger, name = next(
+        (
+            one
+            for one in sorted(found, reverse=True)
+            if not is_outcome(design, rows, first.codes[one[1]])
+        ),
+        (1.0, ""),
+    )
     if not name:
         return _alike_in_order(influence, log, errors, others, first)
     return (

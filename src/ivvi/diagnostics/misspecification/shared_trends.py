@@ -24,6 +24,7 @@ import numpy as np
 
 from ivvi._io.arrays import Floats, Ints
 from ivvi._io.result import Compact
+from ivvi.diagnostics.misspecification.outcome_columns import from_means, is_outcome, parts_of
 from ivvi.diagnostics.misspecification.outcome_timing import (
     FEWEST_CLUSTERS,
     basis_of,
@@ -34,7 +35,6 @@ from ivvi.diagnostics.misspecification.outcome_timing import (
 from ivvi.diagnostics.misspecification.row_influence import FirstRows
 from ivvi.diagnostics.tails_and_quantiles import f_tail
 from ivvi.estimators import Estimate
-from ivvi.features.design import Design
 from ivvi.logs import Batch
 from ivvi.logs.evenly_spaced_rows import spread
 from ivvi.logs.instruments.assignment_level import ROWS_PER_GROUP
@@ -89,7 +89,7 @@ class _Stage(Compact):
     @classmethod
     def of(cls, parts: Sequence[Floats], codes: Ints, weight: Floats | None) -> _Stage | None:
         """Take means by group and x from a, z and y; None where z says too little about a."""
-        x, a, z, y = (_from_means(part, codes, weight) for part in parts)
+        x, a, z, y = (from_means(part, codes, weight) for part in parts)
         if x.shape[1]:
             basis = basis_of(x)
             a, z, y = (left_by(basis, part) for part in (a, z, y))
@@ -188,7 +188,7 @@ def changed_by_column(
     Its values must hold several rows each or, dates, come in order. Few values are what they are;
     many are draws, whose rows are no independent ones, as those of the errors' `own` columns. Of
     whole numbers only what no smooth function of them explains is held against an effect: an age
-    is no place.
+    is no place. Neither is a grade that was made from the outcome (`outcome_columns`).
     """
     rows, worst = first.rows, None
     asked: dict[str, tuple[Floats | None, Floats | None]] = {}
@@ -209,8 +209,11 @@ def changed_by_column(
         groups = [one for one in sets if one.max() + 1 >= FEWEST_CLUSTERS]
         how: dict[str, Any] = {"times": times, "smooth": smooth, "tests": len(asked)}
         change = changed_effect(estimate, moments, rows, codes, groups, **how)
-        if change is not None and (worst is None or change.p_value < worst[1].p_value):
-            worst = (name, change)
+        if change is None or (worst is not None and change.p_value >= worst[1].p_value):
+            continue
+        if times is None and is_outcome(estimate.design, rows, codes, smooth):
+            continue
+        worst = (name, change)
     return worst
 
 
@@ -243,7 +246,7 @@ def _leaves_one_out(A: Floats, Z: Floats, codes: Ints, episode: Ints | None) -> 
     """
     if not (A.size and Z.size) or codes.max() == 0:
         return False
-    left_a, left_z = _from_means(A, codes, None), _from_means(Z, codes, None)
+    left_a, left_z = from_means(A, codes, None), from_means(Z, codes, None)
     if any(_falls_in_proportion(a, z, codes) for a, z in itertools.product(left_a.T, left_z.T)):
         return True
     if episode is None:
@@ -278,33 +281,6 @@ def _falls_in_proportion(a: Floats, z: Floats, codes: Ints) -> bool:
     apart = np.sqrt(np.maximum(size - products**2, 0.0))
     near = apart <= np.maximum(1e-3 * np.sqrt(size), nothing)
     return bool((products <= nothing).all() and near.all())
-
-
-def parts_of(design: Design, rows: Batch, noisy: list[int]) -> list[Floats]:
-    """Return the varying columns of the rows: states, actions, instruments, outputs."""
-    V, place = design.rows(rows), {c: at for at, c in enumerate(design.varying.tolist())}
-    shared, phi, psi = set(design.shared), design.phi_columns, design.psi_columns
-    kinds = (
-        design.shared,
-        [c for c in phi if c not in shared],
-        [c for c in psi if c not in shared],
-        [design.y_columns[i] for i in noisy],
-    )
-    return [V[:, [place[c] for c in kind if c in place]] for kind in kinds]
-
-
-def _from_means(columns: Floats, codes: Ints, weight: Floats | None) -> Floats:
-    """Return columns (n, d) less their means in each group, times the root of weights."""
-    mass = np.ones(len(columns)) if weight is None else weight / weight.mean()
-    count = np.bincount(codes, weights=mass)
-    rest = np.empty_like(columns)
-    for at, column in enumerate(columns.T):
-        mean = column.mean()
-        means = np.bincount(codes, weights=mass * (column - mean)) / count
-        left = column - mean - means[codes]
-        size = np.linalg.norm(column - mean)
-        rest[:, at] = left if np.linalg.norm(left) > 1e-6 * size else 0.0
-    return np.sqrt(mass)[:, None] * rest
 
 
 def _p_value(s: Floats, groups: Sequence[Ints]) -> float:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ivvi._io.arrays import Floats, Ints
+from ivvi.diagnostics.misspecification.outcome_columns import parts_of
 from ivvi.diagnostics.misspecification.outcome_timing import (
     basis_of,
     codes_of,
@@ -29,7 +30,6 @@ from ivvi.diagnostics.misspecification.outcome_timing import (
     left_by,
     row_times,
 )
-from ivvi.diagnostics.misspecification.shared_trends import parts_of
 from ivvi.diagnostics.tails_and_quantiles import f_tail
 from ivvi.errors import DataError, InputError
 from ivvi.features.design import Design

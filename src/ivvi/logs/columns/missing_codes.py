@@ -31,6 +31,8 @@ FEWEST = 3
 FAR, FAR_WHOLE, FAR_ANY = 0.2, 2.0, 5.0
 """Ranges of the rest that a usual code lies beyond it, in columns of fractions and of whole
 numbers, and any other value but zero."""
+LOSS = -1.0
+"""A return of -100%, which is the end of its range and no code among returns."""
 FEW_ROWS = 256
 """Rows that mostly show that an end is not far."""
 FEW_VALUES = 20
@@ -162,6 +164,8 @@ def _far(
         return []
     low, high = float(rest[0]), float(rest[-1])
     whole = bool((rest == np.round(rest)).all())
+    if far is None and not whole and LOSS < low < 0:  # nobody loses more than all
+        codes = codes & (distinct != LOSS)
     needed = ((FAR_WHOLE if whole else FAR) if far is None else far) * (high - low)
     made = []
     for value, count in zip(distinct[codes], counts[codes], strict=True):
