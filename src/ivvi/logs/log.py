@@ -465,7 +465,7 @@ def _check_not_empty(counts: Counts, log: Log) -> None:
 
 
 def _why(counts: Counts, log: Log) -> str:
-    """Say why no row is followed by the next one: wrong ids, steps or a table without steps."""
+    """Return why no row is followed by the next one: wrong ids, wrong steps, or no steps."""
     roles = log.roles
     parts = tuple(f"{name} holds '" for name in roles.episode_parts or (roles.episode or "",))
     if ids := [note for note in log.notes if note.startswith(parts)]:

@@ -348,7 +348,7 @@ def _result(
 
 
 def _unordered(log: Log) -> str | None:
-    """Return why the rows of a log are not a sequence, or '' if they are."""
+    """Return why the rows of a log are not a sequence, or None if they are."""
     if log.roles.episode is not None and log.roles.step is not None:
         return None
     missing = "episode" if log.roles.episode is None else "step"
@@ -356,7 +356,7 @@ def _unordered(log: Log) -> str | None:
 
 
 def _too_few(by: GroupSums | None) -> str | None:
-    """Return a message if there are too few groups with independent draws, else ''."""
+    """Return a message if there are too few groups with independent draws, else None."""
     if by is None or len(by) >= FEWEST_BLOCKS:
         return None
     return f"{len(by)} clusters by {by.by} are too few to compare with each other"
