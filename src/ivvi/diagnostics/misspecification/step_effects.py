@@ -35,7 +35,7 @@ OVERSAMPLED = 4
 
 
 def step_patterns(moments: Moments, roles: Roles) -> tuple[str, ...]:
-    """Say of each output that it follows a season or a trend of the step."""
+    """Return a warning for each output that follows a season or a trend of the step."""
     step = roles.moment
     sums = moments.group_sums(step)
     if step is None or sums is None or len(sums) < FEWEST_STEPS or moments.absorbed is not None:
