@@ -254,7 +254,7 @@ def diagnose_brief(d: Diagnostics) -> Brief:
 
 
 def over_identified(d: Diagnostics) -> str:
-    """Say that the test of over-identification rejects at 5%, which alone is not a verdict."""
+    """Return a sentence if over-identification is rejected at 5%, else ''; it is no verdict."""
     tests = d.by_output["hansen_j"] or d.by_output["sargan"]
     if not tests:
         return ""
@@ -268,7 +268,7 @@ def over_identified(d: Diagnostics) -> str:
 
 
 def many_sentence(method: str) -> str:
-    """Say which estimator to take where the first stage is spread over many instruments."""
+    """Return a sentence on which estimator to use if the first stage has many instruments."""
     return (
         f"The first stage is spread over many instruments. `ivvi fit --method {method} --se "
         "robust` is not biased by their number (nor is `--method liml --se bekker`, if errors are "

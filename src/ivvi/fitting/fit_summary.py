@@ -108,7 +108,7 @@ def log_line(fit: Fit) -> str:
 
 def dropped_rows(fit: Fit) -> str:
     """Count what was not used, by reason."""
-    return ", ".join(f"{n:,} {what}" for what, n in fit.dropped.items() if n) or "none"
+    return ", ".join(f"{n:,} {reason}" for reason, n in fit.dropped.items() if n) or "none"
 
 
 def fit_brief(fit: Fit) -> Brief:
@@ -269,7 +269,7 @@ def plot_fit(fit: Fit, path: str | os.PathLike[str] | None, *, force: bool) -> A
 
 
 def _noise_lines(fit: Fit, n_outputs: int) -> list[str]:
-    """Say how large the noise of each output is, where nothing more is known."""
+    """Return lines on the noise of each output, for a fit of which nothing more is known."""
     d_y, d_phi = fit.W.shape
     spread = np.sqrt(np.diag(fit.estimate.noise_cov))
     named = zip(fit.roles.outputs[:n_outputs], spread, strict=False)
@@ -280,7 +280,7 @@ def _noise_lines(fit: Fit, n_outputs: int) -> list[str]:
 
 
 def _absorbed_lines(fit: Fit) -> list[str]:
-    """Say which effects were absorbed, and what they cost."""
+    """Return lines on the effects that were absorbed, and the degrees of freedom that they cost."""
     if (absorbed := fit.absorbed) is None:
         return []
     parts = zip(absorbed.columns, absorbed.levels, absorbed.nested, strict=True)

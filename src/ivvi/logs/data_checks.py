@@ -115,7 +115,7 @@ def large_error(table: BatchSource, roles: Roles) -> LargeError:
 
 
 def telling_columns(table: BatchSource, roles: Roles) -> tuple[str, ...]:
-    """Columns of episode and step as the user has them, where rows are not as in the file."""
+    """Columns of episode and step as the user has them, if the rows are not those of the file."""
     if not (roles.is_moved and roles.episode):
         return ()
     asked = dict(roles.asked)

@@ -145,7 +145,7 @@ def _columns(values: Floats) -> Floats:
 
 
 def _pairs(name: str, rows: Batch, roles: Roles, columns: dict[str, Floats]) -> Pairs:
-    """Return the rows of which a context is tested."""
+    """Return the pairs of rows on which a context is tested."""
     episode = np.zeros(len(rows)) if rows.episode is None else rows.episode
     before = np.flatnonzero(episode[1:] == episode[:-1])
     now, own = before + 1, columns[name]

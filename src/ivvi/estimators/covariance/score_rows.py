@@ -163,7 +163,7 @@ def sum_rows_on(
     moments: Moments,
     log: Log,
 ) -> dict[int, tuple[Piece, ...]]:
-    """Let the workers of a Dask cluster add up pieces of the log, and merge them in order."""
+    """Add up pieces of the log on the workers of a Dask cluster, and merge them in order."""
     from ivvi.logs.dask import ClusterPass, connected
 
     stacks = _stacked(scores)

@@ -137,7 +137,7 @@ class Shard(TableResult):
         )
 
     def __radd__(self, other: int) -> Shard:
-        """Let `sum` begin with its zero."""
+        """Add to the zero with which `sum` begins."""
         if other != 0:
             return NotImplemented
         return self

@@ -1,4 +1,4 @@
-"""Take two absorbed columns for unit and time of a panel, where nobody named these.
+"""Use two absorbed columns as unit and time of a panel, if the user named neither.
 
 With `y ~ 1 | firm + year | a ~ z` and one row of each firm in a year, the firm is the episode and
 the year the step: rows are clustered by firm and, where firms share the instrument of a year, by

@@ -66,7 +66,7 @@ class Related:
     p_value: float
 
     def words(self, step: str) -> str:
-        """Say what was found, what may be the cause, and what to do."""
+        """Return a warning with the finding, its possible causes, and what to do."""
         return (
             f"{self.instrument} of the {step} {self.place} is related to what is left of "
             f"{self.output} after the effects of units (correlation {self.correlation:.2f}, "

@@ -156,7 +156,7 @@ def missing_codes(head: Batch, roles: Roles) -> list[MissingCode]:
 def _far(
     name: str, distinct: Floats, counts: np.ndarray, codes: np.ndarray, far: float | None = None
 ) -> list[MissingCode]:
-    """Return those codes that lie far outside the range of the values that are none."""
+    """Return the codes that lie far outside the range of the other values."""
     rest = distinct[~codes]
     if not codes.any() or len(rest) < (2 if far is None else FEW_VALUES):
         return []

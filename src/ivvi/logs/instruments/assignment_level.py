@@ -258,7 +258,7 @@ def _is_rounded(z: Floats) -> bool:
 
 
 def _sources(roles: Roles, names: Sequence[str]) -> list[str]:
-    """Return the columns of the table of which numeric ones were made, once each."""
+    """Return the columns of the table from which numeric ones were made, once each."""
     coded = {name: c.column for c in roles.categories for name in c.names}
     return list(dict.fromkeys(coded.get(name, name) for name in names))
 
@@ -280,7 +280,7 @@ def _candidates(table: BatchSource, roles: Roles) -> list[str]:
 
 
 def _head(table: BatchSource, columns: Sequence[str], needed: Sequence[str]) -> pa.Table:
-    """Return those of the first rows in which no value of the needed columns is missing."""
+    """Return the first rows in which no value of the needed columns is missing."""
     blocks: list[pa.RecordBatch] = []
     for block in table.batches(list(columns), (), LOOKED_AT):
         blocks.append(block)

@@ -79,7 +79,7 @@ class LeaveOutTable(TableView):
 
 
 def left_out(table: BatchSource, roles: Roles, ways: Sequence[str] = ()) -> BatchSource:
-    """Return the table with leave-one-out instruments that controls do not spoil.
+    """Return the table with its leave-one-out instruments adjusted for the controls.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ class _LeaveOutRows(Compact):
         return _stacked([self.values[name] for name in names], len(self.weight))
 
     def adjusted(self, group: Ints, z: Floats) -> Floats:
-        """Return the leave-one-out means z (n, m) of a group less what brings the row back."""
+        """Return the leave-one-out means z (n, m) of a group less what controls bring back of the row."""
         w, main, rest = self.weight, *self._controls()
         pair = _crossed(group, self.unit)
         mass = np.bincount(main, w)[main]

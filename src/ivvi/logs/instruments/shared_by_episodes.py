@@ -201,7 +201,7 @@ class InstrumentPaths:
 
     @property
     def shared(self) -> SharedPaths:
-        """What the paths say, once all rows are added: the fewest groups that are enough.
+        """The groups found once all rows are added: the fewest that are enough to cluster by.
 
         By the path of each instrument, and of all together (indicators of one category).
         """
