@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ivvi
-from ivvi.actions import Actions
+from ivvi import Actions
 from ivvi.dynamics.range_warnings import decision_doubts, unseen_together
 from ivvi.errors import PlanningWarning
 from ivvi.planning.allowed_actions import only_seen

@@ -85,7 +85,7 @@ def interval(  # noqa: PLR0913
         fit, own_log = load_fit(log, trust=trusted(trust)), None
         if rows is not None:
             own_log = open_like(rows, fit.roles, drop_missing=fit.counts.missing > 0)
-        told = fit.notes + fit.doubts
+        doubts = fit.notes + fit.doubts
         result = confidence_set(fit, log=own_log, **effect)
     else:
         if rows is not None:
@@ -96,8 +96,8 @@ def interval(  # noqa: PLR0913
             warnings.simplefilter("always", IvviWarning)
             with progress("reading", logs.num_rows) as bar:
                 result = confidence_set(logs, phi=phi, psi=psi, seed=seed, progress=bar, **effect)
-        told = tuple(str(one.message) for one in caught)
-    for text in told:
+        doubts = tuple(str(one.message) for one in caught)
+    for text in doubts:
         warn(text)
     say(str(result), quiet=json == "-")
     emit_json(result, json, force=force)

@@ -104,7 +104,7 @@ def diagnose(
 
 
 class _Statistics:
-    """Computes the statistics one by one and notes why one does not apply."""
+    """Computes the statistics one by one; where one does not apply, it notes why."""
 
     def __init__(
         self, moments: Moments, scored: Mapping[str, Scored] | None, strong: Strength

@@ -164,7 +164,7 @@ class _Robust(Compact):
         return cls(pi, omega, joint, denominator(scored, partialled.freedom))
 
     def wald(self, gap: Floats, variance: Floats, null: str) -> Statistic | str:
-        """Test by F that `gap` (k,) is zero, or say why its variance does not allow it."""
+        """Test by F that `gap` (k,) is zero, or return why its variance does not allow it."""
         try:
             value = quadratic(gap, variance, "the first stage") / len(gap)
         except SingularError as error:

@@ -52,8 +52,8 @@ def bypassing(moments: Moments, estimate: Estimate) -> Floats:
     exogenous features. Its root is about the relative error of W that the contradiction causes.
     """
     space = whiten(moments)
-    told = _output_moments(moments, space)[:, space.exogenous :]
-    return ratio(np.diag(_projected(moments, estimate)[0]), np.sum(told**2, axis=1))
+    explained = _output_moments(moments, space)[:, space.exogenous :]
+    return ratio(np.diag(_projected(moments, estimate)[0]), np.sum(explained**2, axis=1))
 
 
 def basmann(moments: Moments, estimate: Estimate) -> tuple[Statistic, ...] | None:
@@ -62,7 +62,7 @@ def basmann(moments: Moments, estimate: Estimate) -> tuple[Statistic, ...] | Non
     if plain is None:
         return None
     n, rest = moments.n, moments.n - whiten(moments).rank - moments.lost()
-    left = [max(n - one.value, n * np.finfo(float).eps) for one in plain]  # all is explained
+    left = [max(n - test.value, n * np.finfo(float).eps) for test in plain]  # all is explained
     return tuple(
         Statistic(one.value * rest / part, one.df, NULL)
         for one, part in zip(plain, left, strict=True)
@@ -203,7 +203,7 @@ def ratio(part: Floats, whole: Floats) -> Floats:
 
 
 def noiseless(moments: Moments, omegas: Floats) -> NDArray[np.bool_]:
-    """Return which outputs have scores, of variance omegas (d_y, r, r), that are rounding error."""
+    """Return the outputs whose scores, of variance omegas (d_y, r, r), are rounding error."""
     size = np.abs(np.einsum("jii->j", omegas)) / omegas.shape[1]
     return exactly_fitted(moments, size)
 

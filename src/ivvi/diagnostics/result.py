@@ -98,7 +98,7 @@ class Diagnostics(TableResult):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a reader must know before believing the estimate."""
+        """What to know before believing the estimate."""
         sentences = []
         s = self.strength
         if not s.identified:
@@ -125,7 +125,7 @@ class Diagnostics(TableResult):
 
     @property
     def brief(self) -> Brief:
-        """Is the instrument good enough, is the log confounded, what to do next."""
+        """Whether the instrument is good enough and the log confounded, and what to do next."""
         return diagnose_brief(self)
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
@@ -254,7 +254,7 @@ def diagnose_brief(d: Diagnostics) -> Brief:
 
 
 def over_identified(d: Diagnostics) -> str:
-    """Say that the test of over-identification rejects at 5%, which alone is not a verdict."""
+    """Return a sentence if over-identification is rejected at 5%, else ''; it is no verdict."""
     tests = d.by_output["hansen_j"] or d.by_output["sargan"]
     if not tests:
         return ""
@@ -268,7 +268,7 @@ def over_identified(d: Diagnostics) -> str:
 
 
 def many_sentence(method: str) -> str:
-    """Say which estimator to take where the first stage is spread over many instruments."""
+    """Return a sentence on which estimator to use if the first stage has many instruments."""
     return (
         f"The first stage is spread over many instruments. `ivvi fit --method {method} --se "
         "robust` is not biased by their number (nor is `--method liml --se bekker`, if errors are "
@@ -350,7 +350,7 @@ def _or_why(title: str, test: Statistic | None, why: str | None) -> str:
 
 
 def _together(d: Diagnostics, *, full: bool = False) -> list[str]:
-    """Return the statistics of all endogenous features together, `full` with their nulls."""
+    """Return the statistics of all endogenous features together; if `full`, with their nulls."""
     lines = []
     if d.cragg_donald is None or d.cragg_donald_test is None:
         lines.append(f"Cragg-Donald F    - ({d.reasons['cragg_donald']})")
@@ -384,7 +384,7 @@ def _critical(title: str, kind: str, values: Iterable[tuple[float, float]]) -> s
 
 
 def _tests(d: Diagnostics, name: str) -> list[str]:
-    """Return a test of each output, and of all together, with its null."""
+    """Return a test of each output, and of all outputs together, with its null."""
     title, tests = TITLES[name], d.by_output[name]
     if tests is None:
         return [f"{title:<17} - ({d.reasons[name]})"]

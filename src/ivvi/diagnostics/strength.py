@@ -19,9 +19,9 @@ from ivvi.logs import Roles
 from ivvi.moments import Moments, is_constant, remembered
 
 NEVER = 1e-9
-"""Share of the rows below which a level is in none."""
+"""Share of the rows below which a level occurs in no row."""
 FAINT = 1e-14
-"""Share of its mean from which on what a column varies by is no rounding."""
+"""A column varies by more than rounding if its spread is at least this share of its mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,8 @@ class Strength:
 def strength(moments: Moments) -> Strength:
     """Compute mu_iv, mu_B and the ranks, once for the same moments."""
     design, space = moments.design, whiten(moments)
-    A = space.means(moments, np.eye(design.width)[list(design.phi_columns)])  # E[phi psi~^T]
-    left, size, _ = np.linalg.svd(A, full_matrices=True)
+    A = space.means(moments, np.eye(design.width)[list(design.phi_columns)]).T  # E[psi~ phi^T]
+    left, size, _ = np.linalg.svd(A.T, full_matrices=True)
     eigenvalues = np.zeros(len(design.phi_names))
     eigenvalues[: len(size)] = size**2
     estimate = Exact().solve(moments)
@@ -105,7 +105,7 @@ def strength(moments: Moments) -> Strength:
 
 
 def explain_unidentified(moments: Moments, strength: Strength, roles: Roles) -> str:
-    """Say in one sentence which directions of W are free and what causes it."""
+    """Return a sentence that says which directions of W are not identified, and why."""
     if ending := _only_at_ends(moments, roles):
         return ending
     causes = _constants(moments) + _too_few(roles)
@@ -147,18 +147,20 @@ def _constants(moments: Moments) -> list[str]:
 
 
 def _only_at_ends(moments: Moments, roles: Roles) -> str:
-    """Say that a level of a category of the state is only in rows that nothing follows.
+    """Return a message if a level of a category occurs only in rows that nothing follows, else ''.
 
-    No row with a next one has it, and yet some rows have it next.
+    No row with a next row has it, and yet some rows have it next.
     """
     design = moments.design
-    here = dict(zip(design.phi_names, moments.mean[list(design.phi_columns)], strict=True))
-    then = dict(zip(roles.outputs, moments.mean[list(design.y_columns)], strict=False))
+    own_means = dict(zip(design.phi_names, moments.mean[list(design.phi_columns)], strict=True))
+    next_means = dict(zip(roles.outputs, moments.mean[list(design.y_columns)], strict=False))
     for category in roles.categories:
         names = [name for name in category.names if name in roles.state]
-        if not names or not all(name in here and f"next_{name}" in then for name in names):
+        if not names or not all(
+            name in own_means and f"next_{name}" in next_means for name in names
+        ):
             continue
-        shares = [(here[name], then[f"next_{name}"]) for name in names]
+        shares = [(own_means[name], next_means[f"next_{name}"]) for name in names]
         left_out = tuple(1 - sum(part) for part in zip(*shares, strict=True))
         for level, (now, later) in zip(category.levels, (left_out, *shares), strict=False):
             if abs(now) < NEVER < later and roles.where:
@@ -205,5 +207,5 @@ def _too_few(roles: Roles) -> list[str]:
     if instruments >= actions:
         return []
     plural = "" if instruments == 1 else "s"
-    alike = levels_alike(tuple(c for c in roles.categories if set(c.names) & set(roles.action)))
-    return [f"{instruments} instrument{plural} for {actions} actions", *alike]
+    coded = tuple(c for c in roles.categories if set(c.names) & set(roles.action))
+    return [f"{instruments} instrument{plural} for {actions} actions", *levels_alike(coded)]

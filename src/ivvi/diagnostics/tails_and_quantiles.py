@@ -10,7 +10,7 @@ from ivvi.errors import InputError
 
 
 def check_level(level: float) -> None:
-    """Refuse a confidence level that is none."""
+    """Refuse a level that is not between 0 and 1."""
     if not 0 < level < 1:
         raise InputError(f"the level is {level:g}; expected a number between 0 and 1, as in 0.95")
 
@@ -52,6 +52,6 @@ def noncentral_quantile(probability: float, freedom: float, noncentrality: float
 
 
 def two_sided(freedom: float | None = None, level: float = 0.95) -> float:
-    """Return what |t| stays below with probability `level`: normal, or Student's t."""
+    """Return the value that |t| stays below with probability `level`: normal, or Student's t."""
     upper = (1 + level) / 2
     return float(special.ndtri(upper) if freedom is None else special.stdtrit(freedom, upper))

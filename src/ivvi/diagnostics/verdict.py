@@ -64,7 +64,7 @@ class Verdict(Compact):
 
     @property
     def sentence(self) -> str:
-        """What it means for those who report or act on the estimate, and the rule."""
+        """What the verdict means for those who report or act on the estimate, and the rule."""
         meaning = MEANING.get(self.word, "nothing was judged")
         if (self.word, self.recommended) == ("doubtful", "none"):
             meaning = NO_INTERVAL
@@ -91,7 +91,7 @@ def judge(
     missing: str = "",
     jackknife: str = "ujive",
 ) -> Verdict:
-    """Judge by the best statistic that there is; `missing` says why there is none.
+    """Judge by the best available statistic; `missing` says why there is none.
 
     One endogenous feature: the effective F, against its critical values for a bias of 10%
     (strong) and 30% (doubtful) of the worst case. Several: the rank test's F (`name` says
@@ -140,7 +140,7 @@ def spread_over_many(effective: EffectiveF, instruments: int) -> bool:
 
 
 def thresholds(endogenous: int, instruments: int) -> tuple[float, float, str]:
-    """Return from which F instruments are strong and from which doubtful, and whose rule it is."""
+    """Return the F from which instruments are strong or doubtful, and the source of the rule."""
     bias, size = bias_values(endogenous, instruments), size_values(endogenous, instruments)
     if bias is not None:
         source = "Stock and Yogo's critical values for a bias of 10% and 30%"

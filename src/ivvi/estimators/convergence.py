@@ -107,7 +107,7 @@ class Trace(TableResult):
 
 
 def judge(trace: Trace, W: Floats, goal: Floats, error: float, moments: Moments) -> Trace:
-    """Tell convergence to the closed form `goal` from stalling and divergence, with advice.
+    """Judge convergence to the closed form `goal`, with advice if W has stalled or diverged.
 
     `error` is the distance of W from it, in standard errors.
     """
@@ -131,7 +131,7 @@ def judge(trace: Trace, W: Floats, goal: Floats, error: float, moments: Moments)
 
 
 def judge_conditions(trace: Trace, W: Floats, conditions: Conditions, stable: float) -> Trace:
-    """Tell the same from the moment conditions alone; `stable` is the largest stable step."""
+    """Judge convergence from the moment conditions alone; `stable` is the largest stable step."""
     gap = conditions.gap
     trace = replace(trace, measure="moment conditions", error=gap)
     if not (np.isfinite(W).all() and np.isfinite(gap) and conditions.growth < EXPLODED):

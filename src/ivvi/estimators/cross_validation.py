@@ -60,7 +60,7 @@ def fold_moments_of_log(
     designs: Sequence[Design],
     folds: int,
 ) -> list[list[Moments]]:
-    """Walk once over a log; returns the moments of each fold for each design."""
+    """Return the moments of each fold for each design, from one pass over a log."""
     moments = [[Moments.empty(design) for _ in range(folds)] for design in designs]
     with few_threads(max(design.width for design in designs)):
         for batch in log.batches(episodes=True):
@@ -156,7 +156,7 @@ def _of_blocks(moments: Moments, chosen: np.ndarray) -> Moments:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _FoldSums(Compact):
-    """Second sums of v in units of its spread about its mean, by fold, and where all stands.
+    """Second sums of v by fold, in units of its spread about its mean, and the places of its parts.
 
     Attributes
     ----------

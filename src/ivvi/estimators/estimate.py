@@ -158,7 +158,7 @@ class Estimate(TableResult):
 
     @property
     def _units(self) -> Floats:
-        """What makes weights comparable: a feature's spread, 1 where it has none."""
+        """The scale that makes weights comparable: each feature's spread, or 1 if it has none."""
         return np.where(self.spread > 0, self.spread, 1.0)
 
     @property
@@ -289,7 +289,7 @@ def finish(
 
 
 def check_ridge(ridge: float) -> None:
-    """Refuse a penalty that is not a penalty."""
+    """Refuse a negative penalty."""
     if not ridge >= 0:
         raise InputError(f"the ridge penalty is {ridge:g}; it must not be negative")
 
@@ -335,7 +335,7 @@ def dual(moments: Moments, rows: Rows, residual: Floats) -> Floats:
 
 
 def exactly_fitted(moments: Moments, variance: Floats) -> NDArray[np.bool_]:
-    """Return which outputs leave residual variances (d_y,) that are nothing but rounding error.
+    """Return which outputs are fitted exactly: their residual variances (d_y,) are rounding error.
 
     Such an output, an age that grows by one, has no noise to test anything with.
     """

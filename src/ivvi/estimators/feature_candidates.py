@@ -25,7 +25,7 @@ BENT_ACTION, BENT_INSTRUMENT = 12, 8
 
 @dataclass(frozen=True, slots=True)
 class CandidateColumns:
-    """What can be bent: the names of the columns, and whether each has enough values."""
+    """The columns that can be bent: their names, and whether each has enough values."""
 
     state: tuple[str, ...]
     action: tuple[str, ...]
@@ -158,24 +158,24 @@ def crossed(columns: CandidateColumns, state: int) -> list[Structure]:
     return [Structure(label, terms, state)]
 
 
-def surfaces(columns: CandidateColumns, one: int, two: int) -> list[Structure]:
+def surfaces(columns: CandidateColumns, first: int, second: int) -> list[Structure]:
     """Two states bent together, and times the actions."""
-    if not {one, two} <= set(columns.bendable):
+    if not {first, second} <= set(columns.bendable):
         return []
-    names = f"{columns.state[one]} and {columns.state[two]} bent together"
+    names = f"{columns.state[first]} and {columns.state[second]} bent together"
 
     def surface(m: int) -> list[Monomial]:
         side = max(2, int(m**0.5) + 1)
         pairs = itertools.product(range(1, side + 2), repeat=2)
-        both: list[Monomial] = [tuple(sorted(((one, k), (two, i)))) for k, i in pairs]
-        return bend(one, m) + bend(two, m) + both
+        both: list[Monomial] = [tuple(sorted(((first, k), (second, i)))) for k, i in pairs]
+        return bend(first, m) + bend(second, m) + both
 
     def acted(m: int) -> list[Monomial]:
         plain = surface(m)
         moved = [
             tuple(sorted((*term, (a, 1))))
             for a in columns.actions
-            for term in [((one, 1),), ((two, 1),), *plain]
+            for term in [((first, 1),), ((second, 1),), *plain]
         ]
         return plain + moved
 
@@ -186,7 +186,7 @@ def surfaces(columns: CandidateColumns, one: int, two: int) -> list[Structure]:
 
 
 def bent_actions(columns: CandidateColumns, base: Structure | None) -> list[Structure]:
-    """What was chosen, with bent actions, and with bent actions times the states."""
+    """The structure chosen so far, with bent actions, and with bent actions times the states."""
     bent = [a for a in columns.actions if columns.bent_action[a - len(columns.state)]]
     if not bent:
         return []

@@ -228,7 +228,7 @@ class _Search(Compact):
     def _level(
         self, structures: Sequence[Structure], *, cautious: bool = False
     ) -> dict[int | None, float]:
-        """Try structures of one size; keep the best if it beats what is kept. Returns gains."""
+        """Try structures of one size, keep the best if it beats the best so far; return gains."""
         tried: list[tuple[Floats, Structure, Design, Losses, np.ndarray]] = []
         for structure in structures:
             design = self._design(structure)
@@ -259,7 +259,7 @@ class _Search(Compact):
             if wins:
                 self.best, self.design = structure, design
                 self.losses, self.penalties = losses, penalties
-        return {one[1].of: float(-one[0].mean()) for one in tried}
+        return {structure.of: float(-values.mean()) for values, structure, *_ in tried}
 
     def _design(self, structure: Structure) -> Design | None:
         """Lay out a structure, if it fits into the columns that the rows allow."""
@@ -280,7 +280,7 @@ class _Search(Compact):
         return Design.build(maps[0], maps[1], self.roles)
 
     def _available(self, terms: Sequence[Monomial], argument: str) -> list[Monomial]:
-        """Leave out bends that a column does not have: equal values leave it fewer knots."""
+        """Leave out bends that a column cannot have: with equal values it has fewer knots."""
         grids = [*self.grids["state"], *self.grids[argument]]
         most = [1 + count_of_bends(grid) for grid in grids]
         return [term for term in terms if all(k <= most[column] for column, k in term)]

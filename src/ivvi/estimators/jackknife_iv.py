@@ -76,8 +76,8 @@ class JackknifeIV:
             )
         if set(exogenous(moments)) != set(moments.design.shared):
             raise InputError(
-                f"{self.kind} needs every feature of phi to be a column of psi, or else not a "
-                "combination of its columns"
+                f"{self.kind} needs each feature of phi to be either a column of psi or linearly "
+                "independent of psi"
             )
         used, moments = _without_alone(moments, log)
         base = two_stage(moments, 0.0)
@@ -105,7 +105,7 @@ def _leverage(psi: Floats, weight: Floats, total: float) -> Floats:
 
 
 def _without_alone(moments: Moments, log: Log) -> tuple[Floats, Moments]:
-    """Leave out rows of leverage one; returns which are kept (all rows,), and their moments."""
+    """Leave out rows of leverage one; return which rows are kept, (n,), and their moments."""
     used = np.concatenate([weight > 0 for _, weight in _rows(moments, log)])
     while True:
         space, at, alone = whiten(moments), 0, np.zeros_like(used)

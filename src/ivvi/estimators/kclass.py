@@ -46,16 +46,16 @@ class KClass:
         return f"kclass:{self.k:g}"
 
     def doubt(self, n: int) -> str:
-        """Say that k is so far below one for n rows that it mixes regression in, or nothing.
+        """Return a warning if k is so far below one that it mixes in regression, else ''.
 
         The estimate has the limit of two-stage least squares only if (1 - k) n^1/2 vanishes.
         """
         if (1 - self.k) * math.sqrt(n) < 1:
             return ""
         return (
-            f"k = {self.k:g} is far below one: the estimate is partly that of regression, and as "
-            "confounded, and its intervals do not know it; use the method exact (k = 1), liml or "
-            "fuller:1"
+            f"k = {self.k:g} is far below one: the estimate is partly that of regression, so it is "
+            "confounded, and its intervals do not allow for that; use the method exact (k = 1), "
+            "liml or fuller:1"
         )
 
     def solve(

@@ -54,7 +54,7 @@ METHODS: dict[str, Callable[..., Method]] = {
     "smooth": Smooth,
 }
 TITLES = {"exact": "IV (2SLS)", "least-squares": "LS", "liml": "LIML", "gmm": "GMM"}
-"""What a table calls a method that is not called by its word."""
+"""Names in tables of methods that are not called by their word."""
 WITH_NUMBER = {word.partition(":")[0] for word in option_values.METHODS if ":" in word}
 """Words that take a number after a colon."""
 
@@ -124,7 +124,7 @@ def needs_rows(name: str) -> bool:
 
 
 def method_for_moments(name: str, settings: Mapping[str, Any]) -> Method:
-    """Return what estimates W again from moments alone: `Exact` for methods that need the rows."""
+    """Return the method that estimates W from moments alone: `Exact` for methods that need rows."""
     return Exact() if needs_rows(name) else restore_method(name, settings)
 
 

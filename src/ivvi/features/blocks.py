@@ -143,7 +143,7 @@ class Cross(Plain):
         return products.reshape(*products.shape[:-2], x.shape[-1] * u.shape[-1])
 
     def names(self, state: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
-        return tuple(f"{one}*{other}" for one in state for other in inputs)
+        return tuple(f"{x}*{u}" for x in state for u in inputs)
 
 
 @dataclass(frozen=True, slots=True)

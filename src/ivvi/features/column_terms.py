@@ -58,8 +58,8 @@ def tensor_features(word: str, roles: Roles, rows: Batch) -> tuple[FeatureMap, F
     moved = [
         term
         for product in products
-        for one in _instrumented(product, roles)
-        for term in _terms(one, grids, bends)
+        for instrumented in _instrumented(product, roles)
+        for term in _terms(instrumented, grids, bends)
     ]
     blocks = (
         _block(terms, np.concatenate([rows.x, own], axis=1), grids)
@@ -145,12 +145,12 @@ def _columns(product: str, roles: Roles, word: str) -> tuple[int, ...]:
 
 
 def _instrumented(product: Sequence[int], roles: Roles) -> list[tuple[int, ...]]:
-    """Put instruments in the place of actions, each choice of them."""
+    """Return a product with instruments in place of actions, for each choice of them."""
     first = len(roles.state)
     states = [column for column in product if column < first]
     places = range(first, first + len(roles.instrument))
     chosen = itertools.combinations(places, len(product) - len(states))
-    return [(*states, *one) for one in chosen]
+    return [(*states, *instruments) for instruments in chosen]
 
 
 def _terms(

@@ -21,7 +21,7 @@ from ivvi.features.blocks import Plain
 
 @dataclass(frozen=True, slots=True)
 class Custom(Plain):
-    """A user's function of rows; when saved, it is found again by its path ``module:name``."""
+    """A user's function of rows; once saved, it is found again by its path ``module:name``."""
 
     path: str
     columns: tuple[str, ...]
@@ -35,7 +35,7 @@ class Custom(Plain):
         return cls(path, tuple(columns), function=None if imported else function)
 
     def check_importable(self) -> None:
-        """Refuse to be saved when the function could not be found again."""
+        """Refuse to be saved if the function could not be found again."""
         if self.function is not None:
             raise InputError(
                 f"the features {', '.join(self.columns)} cannot be saved: their function "
@@ -99,7 +99,7 @@ def import_function(path: str) -> Callable[..., Any]:
 
 
 def import_object(path: str, what: str = "object") -> Any:
-    """Find what the user calls ``module:name``; a path in a file goes through `import_saved`."""
+    """Find the object that the user calls ``module:name``; paths in files need `import_saved`."""
     module, _, name = path.partition(":")
     try:
         imported: Any = _import_module(module)
@@ -111,20 +111,20 @@ def import_object(path: str, what: str = "object") -> Any:
 
 
 def _import_module(name: str) -> Any:
-    """Import a module, from the current folder where it is nowhere else.
+    """Import a module, from the current folder if it is nowhere else.
 
     An installed command, unlike a script, does not look there by itself.
     """
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        here = os.getcwd()
-        if error.name != name.partition(".")[0] or here in sys.path:
+        folder = os.getcwd()
+        if error.name != name.partition(".")[0] or folder in sys.path:
             raise
-        sys.path.append(here)
+        sys.path.append(folder)
         importlib.invalidate_caches()
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError:
-            sys.path.remove(here)
+            sys.path.remove(folder)
             raise

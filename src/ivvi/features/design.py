@@ -124,12 +124,12 @@ class Design(Compact):
 
     @cached_property
     def varying(self) -> NDArray[np.int64]:
-        """Columns of v other than constants, whose moments need no looking at the data."""
+        """Columns of v other than constants; the moments of constants need no data."""
         constants = {start for block, _, start in self.pieces if isinstance(block, Constant)}
         return np.array([i for i in range(self.width) if i not in constants], dtype=np.int64)
 
     def output(self, name: str) -> int:
-        """Return the position of an output; a state's name stands for its next value."""
+        """Return the position of an output; the name of a state means its next value."""
         outputs = self.outputs
         column = f"next_{name}" if name not in outputs and f"next_{name}" in outputs else name
         if column not in outputs:

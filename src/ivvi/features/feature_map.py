@@ -75,7 +75,7 @@ class FeatureMap:
         return xp.concatenate([block(x, u) for block in self.blocks], axis=-1)
 
     def __add__(self, other: FeatureMap) -> FeatureMap:
-        """Concatenate, keeping one of blocks that are equal."""
+        """Concatenate, and keep only one of equal blocks."""
         return FeatureMap(tuple(dict.fromkeys(self.blocks + other.blocks)))
 
     def names(self, state: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
@@ -100,7 +100,7 @@ class FeatureMap:
 
     @property
     def shape(self) -> Hashable:
-        """Everything but the `numbers`."""
+        """The map without its `numbers`."""
         return tuple(
             (block.knots, block.of, tuple(map(len, block.grids or ())))
             if isinstance(block, Spline)
@@ -133,7 +133,7 @@ class FeatureMap:
             if kind is None:
                 raise FileError(f"unknown feature block {entry.get('kind')!r} in a saved model")
             if "function" in settings:
-                raise FileError("not sound: a feature block holds a function itself")
+                raise FileError("invalid: a feature block holds a function itself")
             if kind is Custom:
                 import_saved(settings.get("path"))
             try:
@@ -188,7 +188,7 @@ def custom(function: Any, names: Sequence[str]) -> FeatureMap:
 
 
 def state_features(phi: FeatureMap) -> FeatureMap:
-    """Return the blocks of a map that look at the state alone; [1, x] where there is none."""
+    """Return the blocks of a map that look at the state alone; [1, x] if there are none."""
     of_state = tuple(block for block in phi.blocks if block.of == "state")
     return FeatureMap(of_state or (Constant(), Power(1, "state")))
 

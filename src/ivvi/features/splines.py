@@ -75,7 +75,7 @@ def bends(v: Array, grid: tuple[float, ...], count: int) -> Array:
 
 
 def _traced_bends(v: Array, grid: tuple[float, ...], count: int) -> Array:
-    """Evaluate the same by cubes of the distance to the knot below, for a short program of JAX.
+    """Evaluate the same by cubes of the distance to the knot below, for a shorter JAX program.
 
     The recursion takes XLA seconds to compile, most of all with derivatives.
     """

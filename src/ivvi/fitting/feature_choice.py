@@ -24,7 +24,7 @@ from ivvi.logs.row_sample import spread_episodes
 
 
 def is_auto(phi: FeatureMap | str, psi: FeatureMap | str | None) -> bool:
-    """Whether the data are to choose; refused where they would choose one map alone."""
+    """Whether the data choose the features; refuse to let them choose only one of phi and psi."""
     if AUTO not in (phi, psi):
         return False
     if phi != AUTO or psi not in (None, AUTO):
@@ -45,7 +45,7 @@ def choose(rows: Log | Batch, roles: Roles, method: Method | None = None) -> Cho
 
 
 def chosen_shard(log: Log, chosen: ChosenFeatures, **options: Any) -> Shard:
-    """Return the sums of a log for features that were chosen; they remember how to be fitted."""
+    """Return the sums of a log for chosen features, with the choice, which a fit to them needs."""
     shard = Shard.of(log, Design.build(chosen.phi, chosen.psi, log.roles), **options)
     if chosen.method is None:
         return shard
@@ -56,14 +56,14 @@ def chosen_shard(log: Log, chosen: ChosenFeatures, **options: Any) -> Shard:
 def kept_choice(
     method: str, settings: Mapping[str, Any], choice: FeatureChoice | None
 ) -> dict[str, Any] | None:
-    """Return what sums remember of a choice: the penalties, and what was compared."""
+    """Return what is saved of a choice with the sums: the penalties, and what was compared."""
     if method != "smooth" or choice is None:
         return None
     return {"settings": dict(settings), "choice": choice.to_json()}
 
 
 def restored_choice(shard: Shard) -> tuple[Method, FeatureChoice] | None:
-    """Return the method and the choice that sums remember."""
+    """Return the method and the choice that were saved with the sums."""
     if shard.chosen is None:
         return None
     try:

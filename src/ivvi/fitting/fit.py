@@ -235,7 +235,7 @@ class Fit(TableResult):
 
     @cached_property
     def baseline_model(self) -> Dynamics:
-        """The dynamics that least squares believes in."""
+        """The dynamics according to least squares."""
         return self._dynamics(self.baseline)
 
     def _dynamics(self, estimate: Estimate, verdict: Verdict | None = None) -> Dynamics:

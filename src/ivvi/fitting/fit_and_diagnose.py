@@ -183,7 +183,7 @@ def estimate(  # noqa: PLR0913
 
 
 def _with_doubts(fit: Fit, log: Log, *, transformed: bool) -> Fit:
-    """Add what the first rows say against a plan, and what a fit of transformed rows cannot see."""
+    """Add doubts about a plan and, for a fit of transformed rows, about the rows of the log."""
     refused = fit.partialled is not None and fit.partialled.refusal
     drawn = any(not source for _, source in log.roles.carried)
     if drawn and not refused:

@@ -1,4 +1,4 @@
-"""How a fit is made: of the rows of a log, or of their moments."""
+"""How a fit is made, from the rows of a log or from their moments."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def beside_wald(
     diagnostics: Diagnostics,
     scored: Mapping[str, Scored],
 ) -> RobustIntervals:
-    """Return the intervals that a weak instrument cannot spoil, or why there are none."""
+    """Return the intervals that are valid with a weak instrument, or why there are none."""
     name = method.name
     if isinstance(method, LeastSquares):
         return RobustIntervals(reason="least squares does not use the instruments")
@@ -142,13 +142,13 @@ class FitPipeline:
         return fit if episodes else _without_episodes(fit)
 
     def for_log(self, log: Log, absorb: Columns = ()) -> tuple[FitPipeline, Log]:
-        """Return the pipeline with the errors for a log, and the log with the columns of these."""
+        """Return the pipeline with the errors for a log, and the log with the columns they need."""
         alone = isinstance(self.method, JackknifeIV)  # its errors are robust
         errors, log = self.errors.for_log(log, absorb, independent=alone)
         return replace(self, errors=errors), log
 
     def _of_chosen(self, log: Log, *, episodes: bool) -> Fit:
-        """Fit with the features that the log asks for: one more pass, to see which."""
+        """Fit with features that the data choose, which takes one more pass."""
         chosen = choose(log, log.roles, self.method)
         pipeline = self if chosen.method is None else replace(self, method=chosen.method)
         fit = pipeline.of_rows(log, chosen.phi, chosen.psi, episodes=episodes)
@@ -168,14 +168,14 @@ class FitPipeline:
         return sums
 
     def of_sums(self, shard: Shard) -> Fit:
-        """Fit to sums; those of features that were chosen are penalised as the choice was."""
+        """Fit to sums; if the data chose their features, with the penalties of that choice."""
         chosen = restored_choice(shard) if self.method == Exact() else None
         if chosen is None:
             return self.of_moments(shard)
         return replace(replace(self, method=chosen[0]).of_moments(shard), choice=chosen[1])
 
     def of_moments(self, shard: Shard, log: Log | None = None) -> Fit:
-        """Fit to moments; without the log that they are of, errors are clustered or unadjusted."""
+        """Fit to moments; without their log, errors are clustered or unadjusted."""
         with few_threads(shard.moments.design.width):
             return self._of_moments(shard, log)
 
@@ -323,7 +323,7 @@ class FitPipeline:
         )
 
     def _wild(self, moments: Moments, estimate: Estimate) -> dict[tuple[str, str], WildTest]:
-        """Bootstrap the actions' effects where that is asked for: those of the closed form."""
+        """Bootstrap the actions' effects if asked for; the method must be the closed form."""
         if self.errors.kind != "wild":
             return {}
         if self.method.name != "exact" or not estimate.identified:
@@ -335,11 +335,12 @@ class FitPipeline:
 
     def _resolved(self, shard: Shard, log: Log | None, d_phi: int) -> Resolved:
         """Return the standard errors to use, with the rows or without them."""
-        alike = step_dependence(shard.moments, shard.roles.moment, log)
+        moments, counts = shard.moments, shard.counts
+        dependence = step_dependence(moments, shard.roles.moment, log)
         if log is not None:
-            errors = self.errors.resolve(log, shard.counts, d_phi, alike, shard.moments.paths)
-            return errors.counting_effects() if shard.moments.absorbed else errors
-        return self.errors.for_sums(shard.moments, shard.counts, d_phi, shard.roles, alike)
+            errors = self.errors.resolve(log, counts, d_phi, dependence, moments.paths)
+            return errors.counting_effects() if moments.absorbed else errors
+        return self.errors.for_sums(moments, counts, d_phi, shard.roles, dependence)
 
     def _without_moments(self, method: SGDA, log: Log, design: Design) -> Fit:
         """Fit by descent-ascent with linear memory."""
@@ -359,7 +360,7 @@ class FitPipeline:
 
     @property
     def _walk(self) -> Callable[..., Any]:
-        """Return `compute_moments` as it is to be done here: in this process, or by a cluster."""
+        """Return `compute_moments`, done in this process or by a Dask cluster."""
         if self.client is None:
             return partial(compute_moments, checkpoint=self.checkpoint)
         from ivvi.moments.dask import compute_moments_on
@@ -384,7 +385,7 @@ def _start_clusters(log: Log | None, head: Batch | None, errors: Resolved) -> np
 
 
 def _without_episodes(fit: Fit) -> Fit:
-    """Return the fit with totals alone."""
+    """Return the fit without the moments of its episodes."""
     if fit.inference is None:
         return fit
     return replace(fit, inference=replace(fit.inference, moments=fit.moments.without_episodes()))

@@ -108,7 +108,7 @@ def log_line(fit: Fit) -> str:
 
 def dropped_rows(fit: Fit) -> str:
     """Count what was not used, by reason."""
-    return ", ".join(f"{n:,} {what}" for what, n in fit.dropped.items() if n) or "none"
+    return ", ".join(f"{n:,} {reason}" for reason, n in fit.dropped.items() if n) or "none"
 
 
 def fit_brief(fit: Fit) -> Brief:
@@ -200,7 +200,7 @@ class AverageEffect:
 
 
 def average_effects(fit: Fit) -> list[AverageEffect]:
-    """Return the average effects of the actions that features bend or cross; else none.
+    """Return the average effects of the actions with nonlinear features or interactions.
 
     Those on outputs without noise are left out.
     """
@@ -269,7 +269,7 @@ def plot_fit(fit: Fit, path: str | os.PathLike[str] | None, *, force: bool) -> A
 
 
 def _noise_lines(fit: Fit, n_outputs: int) -> list[str]:
-    """Say how large the noise of each output is, where nothing more is known."""
+    """Return lines on the noise of each output, for a fit of which nothing more is known."""
     d_y, d_phi = fit.W.shape
     spread = np.sqrt(np.diag(fit.estimate.noise_cov))
     named = zip(fit.roles.outputs[:n_outputs], spread, strict=False)
@@ -280,7 +280,7 @@ def _noise_lines(fit: Fit, n_outputs: int) -> list[str]:
 
 
 def _absorbed_lines(fit: Fit) -> list[str]:
-    """Say which effects were absorbed, and what they cost."""
+    """Return lines on the effects that were absorbed, and the degrees of freedom that they cost."""
     if (absorbed := fit.absorbed) is None:
         return []
     parts = zip(absorbed.columns, absorbed.levels, absorbed.nested, strict=True)
@@ -300,7 +300,7 @@ def _absorbed_lines(fit: Fit) -> list[str]:
 
 
 def _end_lines(fit: Fit) -> list[str]:
-    """Say how many episodes ended for good, and how many the log only stops watching."""
+    """Say how many episodes ended for good, and how many are censored."""
     if not fit.roles.terminal:
         return []
     over, c = fit.counts.ended, fit.counts
@@ -339,7 +339,7 @@ def _confounding(fit: Fit, *, trusted: bool) -> str:
 
 
 def _flips(fit: Fit, i: int, j: int) -> bool:
-    """Whether the interval of a coefficient is off zero, on the other side of least squares."""
+    """Whether the interval of a coefficient excludes zero, and least squares has the other sign."""
     _, low, high = recommended_interval(fit, i, j)
     return bool(low > 0 > fit.baseline.W[i, j] or high < 0 < fit.baseline.W[i, j])
 
@@ -356,7 +356,7 @@ def _largest_gap(fit: Fit, i: int, j: int) -> str:
 
 
 def _on_average(fit: Fit, effect: AverageEffect) -> str:
-    """Tell an effect that features bend or cross by its average over the log's states."""
+    """Describe an effect that varies by its average over the log's states."""
     group, output = effect.group, fit.estimate.design.outputs[effect.row]
     return (
         f"The effect varies: {_changes(fit, output, effect.action)} {group.average:.3g} (standard "

@@ -42,11 +42,12 @@ def log_warnings(
     if log.is_residual:  # which has no such columns (`ivvi.fitting.panels.transformed_fit`)
         return notes, omitted, errors
     others = unnamed_columns(log.table, log.roles)
-    shared, place, alike = unnamed_doubts(method, log, shard.moments, estimate, errors, others)
+    doubts = unnamed_doubts(method, log, shard.moments, estimate, errors, others)
+    shared, place, dependence = doubts
     if place:
         notes = (place, *notes)
-    if alike:
-        errors, omitted = replace(errors, warning=alike), {}  # rows are not independent
+    if dependence:
+        errors, omitted = replace(errors, warning=dependence), {}  # rows are not independent
     return notes, shared or omitted, errors
 
 
@@ -76,7 +77,7 @@ def row_warnings(
 def _shared_by_steps(
     method: Method, log: Log, head: Batch, moments: Moments, estimate: Estimate
 ) -> dict[str, str]:
-    """Say that an effect changes with effects of the step, and which output's it is."""
+    """Return a warning, with its output, if effects of the step change an effect; else {}."""
     column, uses_rows = log.roles.moment, _has_levels(log, moments) and method.uses_instruments
     if column is None or head.step is None or not uses_rows:
         return {}
@@ -90,7 +91,7 @@ def _shared_by_steps(
 
 
 def _has_levels(log: Log, moments: Moments) -> bool:
-    """Whether rows are those of the log, or what absorbed effects have left: not differences."""
+    """Whether rows are in levels or less absorbed effects; differences are neither."""
     is_difference = isinstance(log.table, DifferencedTable)
     return log.is_residual or (moments.design.constant is not None and not is_difference)
 
@@ -111,10 +112,10 @@ def unnamed_doubts(
     errors: Resolved,
     others: Sequence[str],
 ) -> tuple[dict[str, str], str, str]:
-    """Say what columns that nobody named show of the first rows.
+    """Return warnings that columns which the user did not name give about the first rows.
 
-    It is a dictionary of the trends that the instrument and an outcome share, by the output whose
-    it is, a note of places that they share, and a warning that rows are alike.
+    These are a dictionary from each warning of a trend that the instrument and an outcome share to
+    that output, a note of a place that they share, and a warning that rows are alike.
     """
     schema, time = log.table.schema.names, log.roles.moment
     named = [n for n in log.roles.cluster if n in schema and n not in (time, log.roles.episode)]
@@ -138,10 +139,10 @@ def unnamed_doubts(
 def _shared_with(
     log: Log, first: FirstRows, column: str, change: ChangedEffect
 ) -> tuple[dict[str, str], str, str]:
-    """Say that an effect changes with effects of a column, and what to do about it."""
+    """Return what `unnamed_doubts` returns, for a column whose effects change an effect."""
     words, absorb = change.words(column), _to_absorb(log, column)
     if first.times(column) is None:
-        text = any(isinstance(one, str) for one in first.levels[column])
+        text = any(isinstance(level, str) for level in first.levels[column])
         category = "" if text else f", or add it as a category (categorical={column!r})"
         if not text and log.roles.formula:
             category = f", or add C({column})"

@@ -68,7 +68,7 @@ def second_pass(
 
 
 def _embedded(score: Score, at: list[int], width: int) -> Score:
-    """Return a score of some columns of v as one of all of them."""
+    """Return a score of some columns of v as a score of all of them."""
     space = score.space
     R, to_white = np.zeros((len(score.R), width)), np.zeros((width, space.rank))
     shift = np.zeros(width)

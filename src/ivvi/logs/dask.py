@@ -50,7 +50,7 @@ DaskCluster = Any
 
 @contextlib.contextmanager
 def connected(cluster: DaskCluster) -> Iterator[Any]:
-    """Give a `distributed.Client`; local processes are started and stopped."""
+    """Yield a `distributed.Client`; local processes are started and stopped."""
     try:
         from distributed import Client, LocalCluster
     except ImportError as error:
@@ -147,7 +147,7 @@ class ClusterPass:
         return tuple(numbers.values for numbers in self._clusters)
 
     def _is_ordered(self) -> bool:
-        """Whether rows come by (episode, step); refuses what needs that and is not so."""
+        """Whether rows come by (episode, step); refuse a log that needs this and is not sorted."""
         log, roles = self._log, self._log.roles
         if roles.episode is None or roles.step is None:
             return False

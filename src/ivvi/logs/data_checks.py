@@ -31,7 +31,7 @@ FEWEST, FEW_VALUES, MANY = 20, 10, 1000
 
 
 def absent_values(block: pa.RecordBatch, roles: Roles) -> dict[str, Bools]:
-    """Tell which values of each column are missing; the end needs no next state."""
+    """Return which values of each column are missing; a row that ends needs no next state."""
     absent = {name: missing(block.column(name)) for name in roles.columns}
     if roles.terminal:
         ends = [as_numpy(block.column(name)) > 0 for name in roles.terminal]
@@ -85,7 +85,7 @@ def missing_error(table: BatchSource, roles: Roles) -> MissingError:
 
 
 def _none_given(actions: Sequence[str]) -> str:
-    """Say what an empty cell of an action may mean, whose rows must not be dropped then."""
+    """Return what an empty cell of an action may mean; then such rows must not be dropped."""
     if not actions:
         return ""
     return (
@@ -115,7 +115,7 @@ def large_error(table: BatchSource, roles: Roles) -> LargeError:
 
 
 def telling_columns(table: BatchSource, roles: Roles) -> tuple[str, ...]:
-    """Columns of episode and step as the user has them, where rows are not as in the file."""
+    """Columns of episode and step as the user has them, if the rows are not those of the file."""
     if not (roles.is_moved and roles.episode):
         return ()
     asked = dict(roles.asked)
@@ -137,7 +137,7 @@ def check_terminal(values: ColumnArrays, roles: Roles) -> None:
 
 
 def ended_rows(values: ColumnArrays, roles: Roles) -> Bools:
-    """Tell which rows ended their episode; refuse one that ended it in two ways."""
+    """Return which rows ended their episode; refuse one with two kinds of end."""
     each = np.array([values[name] > 0 for name in roles.terminal])
     if (twice := each.sum(axis=0) > 1).any():
         at = int(np.flatnonzero(twice)[0])
@@ -165,7 +165,7 @@ def checked_weight(weight: Floats, roles: Roles) -> Floats:
 
 
 def after_end_error(table: BatchSource, roles: Roles, block: pa.RecordBatch, at: int) -> DataError:
-    """Say that a row follows the end of its own episode."""
+    """Return the error for a row that follows the end of its own episode."""
     return DataError(
         f"terminal column {', '.join(map(repr, roles.terminal))} says that the episode has "
         f"ended, and a row follows it ({_row_words(table, roles, block, at)}); expected the end in "
@@ -176,7 +176,7 @@ def after_end_error(table: BatchSource, roles: Roles, block: pa.RecordBatch, at:
 def fact_error(
     table: BatchSource, roles: Roles, block: pa.RecordBatch, at: int, name: str
 ) -> DataError:
-    """Say that a state changes that is carried along because it never changes."""
+    """Return the error for a state that was assumed constant and changes."""
     return DataError(
         f"state {name!r} looked constant within episodes but changes "
         f"({_row_words(table, roles, block, at)}); sort the rows by {roles.episode}; then the "
@@ -206,7 +206,7 @@ class CopyWatch:
 
     @property
     def alike(self) -> tuple[tuple[int, int], ...]:
-        """Pairs (instrument, other column) that have been alike so far; few rows lie on a line."""
+        """Pairs (instrument, other column) that have been equal so far; lines need enough rows."""
         few = self._lines if self._rows < FEWEST else {}
         return tuple(pair for pair in self._alike if pair not in few)
 
@@ -225,7 +225,7 @@ class CopyWatch:
         ]
 
     def _agrees(self, pair: tuple[int, int], z: Floats, other: Floats) -> bool:
-        """Tell whether an instrument is still a copy, or as before c + d times an action."""
+        """Whether an instrument is still a copy, or still the same c + d times an action."""
         if pair not in self._lines and z[0] == other[0] and np.array_equal(z, other):
             return True
         if pair[1] < len(self._roles.state):
@@ -277,7 +277,7 @@ def _line(z: Floats, a: Floats) -> tuple[float, float] | None:
 
 
 def _lies_on(z: Floats, a: Floats, line: tuple[float, float]) -> bool:
-    """Tell whether z = c + d a up to rounding; a few rows say no soon.
+    """Whether z = c + d a up to rounding; a few rows are compared first.
 
     Far from zero (times in milliseconds), rounding may be more than all that z varies by, so what
     is left must also be little beside that.
@@ -299,14 +299,14 @@ def _read_whole(table: BatchSource, roles: Roles) -> Iterator[pa.RecordBatch]:
 
 
 def _place(table: BatchSource, roles: Roles, block: pa.RecordBatch, before: int, at: int) -> str:
-    """Say which row of the user's file it is: by number, or by its episode and step."""
+    """Name the row of the user's file, by its number, or by its episode and step."""
     if telling := telling_columns(table, roles):
         return ", ".join(f"{name} {block.column(name)[at].as_py()}" for name in telling)
     return f"row {before + at} (from 0)"
 
 
 def _row_words(table: BatchSource, roles: Roles, block: pa.RecordBatch, at: int) -> str:
-    """Tell a row by its episode and step as the user's file has them."""
+    """Name a row by its episode and step as the user's file has them."""
     keys = {key: block.column(key)[at] for key in roles.keys}
     telling = telling_columns(table, roles)
     both = list(dict.fromkeys([*keys, *telling]))

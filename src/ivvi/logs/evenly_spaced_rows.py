@@ -101,13 +101,13 @@ class _Part:
         return _Part(self.rows, self.starts[chosen], self.stops[chosen], self.numbers[chosen])
 
     def copied(self, space: Floats) -> _Part:
-        """Return them with a batch that holds these rows alone, its table in a given `space`."""
+        """Return the runs with a batch of only these rows, whose table is written into `space`."""
         ends = np.cumsum(self.stops - self.starts)
         return _Part(_joined([self], space), np.append(0, ends[:-1]), ends, self.numbers)
 
 
 def _joined(parts: Sequence[_Part], space: Floats | None = None) -> Batch:
-    """Return a copy of the rows of some parts, one after the other, the table in a `space`."""
+    """Return a copy of several parts of rows, joined; the table is written into `space`."""
     spans = [
         (part.rows, [slice(*span) for span in zip(part.starts, part.stops, strict=True)])
         for part in parts
@@ -150,7 +150,7 @@ def _starts(new: NDArray[np.bool_], longest: int) -> Ints:
 
 
 def _some_episodes(rows: Batch, most: int) -> Batch:
-    """Return at most so many rows, of episodes that no order goes with."""
+    """Return at most so many rows, of episodes chosen independently of their order."""
     episode = np.asarray(rows.episode)
     values, codes, counts = np.unique(episode, return_inverse=True, return_counts=True)
     order = np.argsort(_scrambled(values))
@@ -162,7 +162,7 @@ def _some_episodes(rows: Batch, most: int) -> Batch:
 
 
 def _scrambled(numbers: Ints) -> NDArray[np.uint64]:
-    """Return numbers that look random, the same of the same."""
+    """Return numbers that look random; equal numbers give equal ones."""
     product = (numbers.astype(np.uint64) + np.uint64(1)) * SCRAMBLE
     mixed: NDArray[np.uint64] = (product ^ (product >> np.uint64(29))) >> np.uint64(16)
     return mixed
@@ -191,7 +191,7 @@ class SpreadRows:
         self._given_up = False
 
     def start(self, batches: Sequence[Batch]) -> None:
-        """Choose runs of the first batches, which somebody holds anyway: these are not copied."""
+        """Choose runs of the first batches, which stay in memory anyway, so they are not copied."""
         for batch in batches:
             self._first.append(self._runs_of(batch).every(self._every))
         self._thin()
@@ -204,12 +204,12 @@ class SpreadRows:
         if not part.count:
             return
         self._later.append(part)
-        held = 0 if self._thin() or not self._space.size else len(self._later) - 1
-        if not held:  # one space for all: many small ones would split the memory of a pass
+        in_place = 0 if self._thin() or not self._space.size else len(self._later) - 1
+        if not in_place:  # one space for all: many small ones would split the memory of a pass
             self._space = np.empty(
                 (sum(getattr(batch, name).shape[1] for name in PARTS), self.most)
             ).T
-        self._later[held:] = [self._copied(at) for at in range(held, len(self._later))]
+        self._later[in_place:] = [self._copied(at) for at in range(in_place, len(self._later))]
 
     def _copied(self, at: int) -> _Part:
         """Return one of the later parts with a copy of its rows."""
@@ -218,7 +218,7 @@ class SpreadRows:
         return part.copied(self._space[before : before + part.count])
 
     def _thin(self) -> bool:
-        """Drop every second run until the others are few enough; tell whether any was dropped."""
+        """Drop every second run until the others are few enough; return whether any was dropped."""
         before = self._every
         while sum(part.count for part in (*self._first, *self._later)) > self.most:
             self._every *= 2
@@ -232,11 +232,11 @@ class SpreadRows:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no batch was met."""
+        """Whether there was no batch."""
         return not self._place
 
     def rows(self) -> Batch | None:
-        """Return what is kept; None where runs are so long that too few would be."""
+        """Return the rows that are kept; None if runs are so long that too few would remain."""
         parts = [part for part in (*self._first, *self._later) if part.count]
         return _joined(parts) if parts else None
 

@@ -33,7 +33,7 @@ UNKNOWN = {"unknown", "unbekannt", "n/a", "na", "nan", "none", "null", "missing"
 
 
 def id_notes(table: BatchSource, columns: Sequence[str]) -> tuple[str, ...]:
-    """Say of columns of ids which of them seem to be one, or none, by the first rows."""
+    """Warn about ids in the first rows that seem to be the same, or no ids."""
     texts = [name for name in columns if is_text(table.schema.field(name).type)]
     block = next(iter(table.batches(texts, (), LOOKED_AT)), None) if texts else None
     if block is None:
@@ -46,7 +46,7 @@ def id_notes(table: BatchSource, columns: Sequence[str]) -> tuple[str, ...]:
 
 
 def level_notes(table: BatchSource, columns: Sequence[str]) -> tuple[str, ...]:
-    """Say of clusters and absorbed effects which levels seem to be one, by the first rows.
+    """Warn about levels of clusters and absorbed effects in the first rows that seem the same.
 
     Of few levels, two that differ only in case are hardly two by chance.
     """
@@ -63,7 +63,7 @@ def level_notes(table: BatchSource, columns: Sequence[str]) -> tuple[str, ...]:
 
 
 def _alike(name: str, ids: Sequence[str], *, few: bool = False) -> str:
-    """Say that ids differ in blanks around them, or many (or any of few) in case, and are two."""
+    """Warn about ids that differ only in surrounding blanks or in case."""
     met: dict[str, str] = {}
     pairs = [(first, one) for one in ids if (first := met.setdefault(_key(one), one)) != one]
     blank = [pair for pair in pairs if len({one.strip() for one in pair}) == 1]
@@ -82,7 +82,7 @@ def _key(text: str) -> str:
 
 
 def _unknown(name: str, ids: Sequence[str], block: pa.RecordBatch) -> str:
-    """Say that rows without an id are taken for rows of one."""
+    """Warn about rows with a word for an unknown id, which are treated as a single id."""
     for one in [text for text in ids if text.strip().lower() in UNKNOWN]:
         if (rows := pc.sum(pc.equal(block.column(name), one)).as_py()) > 1:
             return (
@@ -95,7 +95,7 @@ def _unknown(name: str, ids: Sequence[str], block: pa.RecordBatch) -> str:
 def ids_in_files(
     files: Sequence[Path], episode: Sequence[str], step: str, *, whole: bool
 ) -> tuple[str, ...]:
-    """Say of the files of one log whether the ids of one seem to be used anew in another.
+    """Warn if ids of one file of a log seem to be used again for others in another file.
 
     By their first rows. Ids that go on from file to file are those of the same episodes; where
     their times interleave they hardly are, and where steps are the same they are not: that is

@@ -432,7 +432,7 @@ class Pass:
             self._spread = SpreadRows(most, log.num_rows, has_steps=steps, ordered=log.ordered)
 
     def _keep_spread(self, rows: SpreadRows, batch: Batch) -> None:
-        """Keep rows of a batch after the first ones, and before that rows of these."""
+        """Keep rows of a batch after the first ones; the first call also keeps rows of those."""
         if rows.is_empty:
             rows.start(self._log._first or ())
         rows.add(batch)
@@ -443,7 +443,7 @@ class Pass:
 
 
 def check_finished(log: Log, end: Position) -> None:
-    """Refuse a log of which a whole pass has found nothing to use, or a copied instrument."""
+    """Refuse a log in which a whole pass found no usable row, or found a copied instrument."""
     if not (log.roles.frequency and end.counts.rows > end.counts.missing):  # weights may be zero
         _check_not_empty(end.counts, log)
     if not end.weight:
@@ -465,7 +465,7 @@ def _check_not_empty(counts: Counts, log: Log) -> None:
 
 
 def _why(counts: Counts, log: Log) -> str:
-    """Say why no row is followed by the next one: wrong ids, steps or a table without steps."""
+    """Return why no row is followed by the next one: wrong ids, wrong steps, or no steps."""
     roles = log.roles
     parts = tuple(f"{name} holds '" for name in roles.episode_parts or (roles.episode or "",))
     if ids := [note for note in log.notes if note.startswith(parts)]:

@@ -203,7 +203,7 @@ def _where(table: BatchSource, schema: Schema, where: str) -> BatchSource:
 
 
 def _filter_notes(table: BatchSource, schema: Schema, roles: Roles) -> tuple[str, ...]:
-    """Say that the filter chooses rows by what the instrument moves, or nothing."""
+    """Return a warning, if the filter chooses rows by what the instrument moves."""
     if roles.where is None:
         return ()
     columns = RowFilter.of(roles.where, table.schema, table.label).columns

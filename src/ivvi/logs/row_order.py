@@ -17,7 +17,7 @@ NEARLY_ALL, FEWEST = 0.95, 5
 
 
 def reversed_steps(table: BatchSource, episode: Sequence[str], step: str | None) -> tuple[str, ...]:
-    """Say that numbered steps fall from row to row in nearly all episodes, or nothing.
+    """Return a warning, if numbered steps fall from row to row in nearly all episodes.
 
     Dates say themselves which is later.
     """

@@ -53,7 +53,7 @@ class Sample:
         return cls(x, a, z, y, firsts, _is_global(head), usual_length(head, roles))
 
     def pooled(self, other: Sample, sizes: tuple[int, int], episodes: tuple[int, int]) -> Sample:
-        """Return rows of two logs, each with the share that it has of the rows of both.
+        """Return a sample of two logs, in which each has its share of all their rows.
 
         `sizes` are the transitions of the two logs, `episodes` their episodes: of these the rows
         and the first states are samples.
@@ -65,13 +65,13 @@ class Sample:
             name: np.concatenate([getattr(self, name), getattr(other, name)])[chosen]
             for name, chosen in parts.items()
         }
-        alike = self.global_instrument and other.global_instrument
+        both_global = self.global_instrument and other.global_instrument
         length = max(self.length, other.length)
-        return Sample(**arrays, global_instrument=alike, length=length)
+        return Sample(**arrays, global_instrument=both_global, length=length)
 
 
 def _shares(sampled: tuple[int, int], sizes: tuple[int, int], most: int = MOST) -> np.ndarray:
-    """Choose among the `sampled` rows of two samples those of a sample of both logs together.
+    """Pool two samples into one that represents both logs: return the rows that are chosen.
 
     Had every row of a log of n a uniform number, and a sample of m those with the smallest, their
     numbers would be the first m of n uniform order statistics. Of both logs the rows with the

@@ -257,7 +257,7 @@ class Roles:
         return tuple(name for name in self.cluster if not path_instruments(name, self.instrument))
 
     def lines(self) -> list[str]:
-        """Say which columns are categories, which are carried along, and the formula if any."""
+        """Describe which columns are categories, which are carried along, and any formula."""
         lines = [f"formula {self.formula}"] if self.formula else []
         lines += [
             f"{c.column}: {len(c.levels)} levels, reference {c.levels[0]!r}"

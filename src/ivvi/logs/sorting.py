@@ -133,7 +133,7 @@ def check_no_duplicates(table: BatchSource, keys: Sequence[str]) -> None:
 
 
 def duplicate_error(episode: Any, step: Any, remedy: str = "") -> DataError:
-    """Say which (episode, step) stands twice."""
+    """Return the error for an (episode, step) that occurs twice."""
     return DataError(
         f"episode {episode!r} has step {step!r} twice; each (episode, step) must be one row"
         + remedy

@@ -142,16 +142,16 @@ def _with_path_sums(moments: Moments, log: Log, paths: SharedPaths) -> Moments:
 
 
 def _added(total: Moments, part: Moments, others: tuple[EpisodeMoments, ...]) -> Moments:
-    """Add the totals of a batch, and its moments by a second column while these are not many."""
+    """Add the totals of a batch, and its moments by a second column until these are too many."""
     total = total + replace(part, episodes=None, others=others)
-    many = 8 * sum(block.scatter.size for block in total.others) > KEPT_BYTES
-    return replace(total, others=()) if many else total
+    too_many = 8 * sum(block.scatter.size for block in total.others) > KEPT_BYTES
+    return replace(total, others=()) if too_many else total
 
 
 def _named(
     others: tuple[EpisodeMoments, ...], roles: Roles, clusters: Sequence[Sequence[object]]
 ) -> tuple[EpisodeMoments, ...]:
-    """Give the clusters of a second column their names; steps are their own."""
+    """Label the clusters of a second column by their values; steps are their own labels."""
     values = dict(zip(roles.cluster, clusters, strict=True))
     return tuple(
         labelled(block, block.by, values[block.by]) if block.by in values else block
@@ -160,7 +160,7 @@ def _named(
 
 
 def placed(sums: GroupSums, roles: Roles, clusters: Sequence[Sequence[Any]]) -> GroupSums:
-    """Say in which order dates follow each other; steps are numbers that say so themselves."""
+    """Add the order of the groups in time if they are dates; steps are numbers, in order."""
     if sums.by != roles.dates or sums.by not in roles.cluster:
         return sums
     values = clusters[roles.cluster.index(sums.by)]
@@ -169,7 +169,7 @@ def placed(sums: GroupSums, roles: Roles, clusters: Sequence[Sequence[Any]]) -> 
 
 
 def _hand_over(blocks: Sequence[EpisodeMoments], tally: GroupTally, by: str | None) -> None:
-    """Continue with first sums for groups whose moments are no longer kept."""
+    """Pass groups whose moments are no longer kept on to the tally of first sums."""
     if by is not None and blocks:
         merged = merge_episodes(blocks)
         tally.take(by, merged.number, merged.weight, merged.mean)

@@ -71,11 +71,12 @@ def is_constant(moments: Moments) -> NDArray[np.bool_]:
 
 
 def restrict(moments: Moments, design: Design) -> Moments:
-    """Return the moments of a design all of whose blocks stand in that of `moments`."""
+    """Return the moments of a design, all of whose blocks the design of `moments` must have."""
     at = columns_in(design, moments.design)
     scatter = moments.scatter[np.ix_(at, at)]
     groups = tuple(
-        replace(one, sums=one.sums[:, at], origin=one.origin[at]) for one in moments.groups
+        replace(groups, sums=groups.sums[:, at], origin=groups.origin[at])
+        for groups in moments.groups
     )
     mean = moments.mean[at]
     return Moments(

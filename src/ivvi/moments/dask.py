@@ -50,8 +50,8 @@ def compute_moments_on(
     if merged is not None and by is not None:
         merged = labelled(merged, by, walk.clusters[roles.cluster.index(by)])
     kept_by = None if merged is None else by or roles.episode
-    named = (placed(one, roles, walk.clusters) for one in tally.sums)
-    sums = tuple(one for one in named if one.by != kept_by)
+    named = (placed(groups, roles, walk.clusters) for groups in tally.sums)
+    sums = tuple(groups for groups in named if groups.by != kept_by)
     return replace(total, episodes=merged, groups=sums), walk.counts
 
 

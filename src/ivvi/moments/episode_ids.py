@@ -60,14 +60,14 @@ class EpisodeIds:
         if self._place is None or not self._same:
             return episodes
         ids = [str(clusters[self._place][number]) for number in episodes.number.tolist()]
-        labels = tuple(sha256(one.encode()).hexdigest()[:DIGITS] for one in ids)
+        labels = tuple(sha256(name.encode()).hexdigest()[:DIGITS] for name in ids)
         spans = self._spans[episodes.number] if self._stepped else None
         return replace(episodes, labels=labels, spans=spans, counted=_only_count(ids))
 
 
 def _only_count(ids: Sequence[str]) -> bool:
-    """Whether ids are the numbers from 0 or 1 on, which say nothing of whose they are."""
-    if not all(one.isdecimal() for one in ids):
+    """Whether ids only count episodes from 0 or 1, so that another log may use the same ones."""
+    if not all(name.isdecimal() for name in ids):
         return False
-    numbers = {int(one) for one in ids}
+    numbers = {int(name) for name in ids}
     return min(numbers) in (0, 1) and max(numbers) - min(numbers) + 1 == len(numbers)

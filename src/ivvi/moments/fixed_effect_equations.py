@@ -89,7 +89,7 @@ class ReducedEquations(Compact):
         return product
 
     def solve(self, right: Floats) -> tuple[Floats, Any]:
-        """Solve for (m, p) right-hand sides; of many solutions the choice does not matter.
+        """Solve for (m, p) right-hand sides; if there are several solutions, any of them will do.
 
         Also returns which of the unknowns share a group, (m, m), or None if that was not found.
         """
@@ -211,14 +211,14 @@ def gram(C: Any, scale: Floats) -> Floats:
 
 
 def _add_pairs(C: Any, scale: Floats, rows: Any, length: int) -> Floats:
-    """Return the part of rows (R,) with `length` entries each, (m * m,)."""
+    """Return what rows (R,) with `length` entries each add to the matrix, (m * m,)."""
     m = C.shape[1]
-    total, (one, two) = np.zeros(m * m), np.triu_indices(length)
-    for part in np.array_split(rows, 1 + len(rows) * len(one) // BLOCK):
+    total, (first, second) = np.zeros(m * m), np.triu_indices(length)
+    for part in np.array_split(rows, 1 + len(rows) * len(first) // BLOCK):
         entries = C.indptr[part] + np.arange(length)[:, None]
         column, value = C.indices[entries].astype(np.int64), C.data[entries]
-        place = (column * m)[one] + column[two]
-        product = (value * scale[part])[one] * value[two]
+        place = (column * m)[first] + column[second]
+        product = (value * scale[part])[first] * value[second]
         total += np.bincount(place.ravel(), product.ravel(), m * m)
     upper = total.reshape(m, m)
     both: Floats = upper + upper.T

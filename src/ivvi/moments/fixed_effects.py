@@ -199,14 +199,14 @@ class Effects(Compact):
     determined: Any
 
     def keeps(self, codes: Sequence[Ints]) -> Any:
-        """Return which rows are kept, (n,): those with company in every group."""
+        """Return which rows are kept, (n,): those that are not alone in any group."""
         if not self.absorbed.singletons and all(count.all() for count in self.counts):
             return np.ones(len(codes[0]), dtype=bool)
         alive = [(count > 0)[code] for count, code in zip(self.counts, codes, strict=True)]
         return np.logical_and.reduce(alive)
 
     def within(self, V: Floats, codes: Sequence[Ints]) -> Floats:
-        """Return what the effects leave of rows V (n, p), around the mean of all, (n, p)."""
+        """Return rows V (n, p) less their effects, around the mean of all rows, (n, p)."""
         taken = np.take(self.theta[0], codes[0], axis=0)
         for theta, code in zip(self.theta[1:], codes[1:], strict=True):
             taken += np.take(theta, code, axis=0)
@@ -226,7 +226,7 @@ def add_at(total: Floats, code: Ints, values: Floats) -> None:
 
 
 def live_rows(codes: Sequence[Any], sizes: Sequence[int]) -> tuple[Any, list[Ints]]:
-    """Find the rows that have company in every group once those that have none are gone.
+    """Find the rows that are not alone in any group once singletons are gone.
 
     Returns which these are, (n,), or None for all of them, and how many each group has, (G,).
     """

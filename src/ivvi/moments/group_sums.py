@@ -73,7 +73,7 @@ class GroupSums(Compact):
         return GroupSums(self.by, keys, weight, square, sums, self.origin)
 
     def _followed(self, other: GroupSums) -> GroupSums:
-        """Return the sums of both, where the other's groups follow: the last may be its first."""
+        """Return the sums of both if the other's groups follow; the last may continue there."""
         keys = np.concatenate([self.keys, other.keys])
         weight = np.concatenate([self.weight, other.weight])
         square = np.concatenate([self.square, other.square])
@@ -88,10 +88,10 @@ class GroupSums(Compact):
         return GroupSums(self.by, keys, weight, square, sums, self.origin)
 
     def coarser(self, by: str, numbers: Ints) -> GroupSums:
-        """Return the sums by groups of these groups: the key k is in ``numbers[k]``."""
+        """Return the sums by groups of these groups: the key k belongs to group ``numbers[k]``."""
         keys, place = np.unique(numbers[self.keys], return_inverse=True)
         columns = np.column_stack([self.weight, self.square, self.sums]).T
-        weight, square, *sums = (np.bincount(place, one).astype(np.float64) for one in columns)
+        weight, square, *sums = (np.bincount(place, v).astype(np.float64) for v in columns)
         return GroupSums(by, keys, weight, square, np.column_stack(sums), self.origin)
 
     def renumbered(self, numbers: Ints) -> GroupSums:
@@ -145,14 +145,14 @@ class GroupTally:
             del self._parts[part.by]
 
     def _whole(self, by: str) -> GroupSums:
-        """Merge what there is of a column."""
+        """Merge the sums of a column."""
         parts = self._parts[by]
         while len(parts) > 1:
             parts[-2:] = [parts[-2].merged(parts[-1])]
         return parts[0]
 
     def merge(self, parts: Iterable[GroupSums], numbers: Mapping[str, Ints]) -> None:
-        """Add what another process has summed; `numbers` are the log's of its own 0, 1, ..."""
+        """Add the sums of another process; `numbers` are the log's for its own 0, 1, ..."""
         for part in parts:
             if part.by not in self._dropped:
                 codes = numbers.get(part.by)
@@ -225,7 +225,7 @@ def _sums(
 
 
 def _adder(codes: Ints) -> tuple[Ints, Callable[[Floats], Floats]]:
-    """Return the groups (G,) of rows, and what adds up values (n,) by group."""
+    """Return the groups (G,) of rows, and a function that adds up values (n,) by group."""
     if np.all(codes[1:] >= codes[:-1]):
         starts = run_starts(codes)
         return codes[starts], lambda values: np.add.reduceat(values, starts)
@@ -242,7 +242,7 @@ def _adder(codes: Ints) -> tuple[Ints, Callable[[Floats], Floats]]:
 
 
 def _period(codes: Ints) -> int:
-    """Return after how many rows the groups come again in the same order, each once; else zero.
+    """Return the period if rows cycle through all groups in a fixed order, else 0.
 
     Such are the steps of episodes of one length.
     """

@@ -73,22 +73,22 @@ class EpisodeMoments:
             or number.dtype.kind not in "iu"
             or len(labels) not in (groups, 0 if by == "" else groups)
         ):
-            raise FileError(f"not sound: its sums by {by or 'episode'} do not fit together")
+            raise FileError(f"invalid: its sums by {by or 'episode'} do not fit together")
         spans = arrays.get("spans")
         if spans is not None and spans.shape != (groups, 2):
-            raise FileError("not sound: the steps of its episodes do not fit their sums")
+            raise FileError("invalid: the steps of its episodes do not fit their sums")
         return cls(number, weight, mean, scatter, by, labels, spans, "counted" in arrays)
 
     def begins_anew(self, others: EpisodeMoments) -> bool:
-        """Whether ids that only count, and steps, are those of another log's episodes again."""
+        """Whether numbered episode ids and their steps repeat those of another log."""
         if not (self.counted and others.counted and self.labels and others.labels):
             return False
         if self.spans is None or others.spans is None:
             return False
         known = dict(zip(others.labels, others.spans, strict=True))
         own = zip(self.labels, self.spans, strict=True)
-        pairs = [(span, known[one]) for one, span in own if one in known]
-        return any(one[0] <= two[1] and two[0] <= one[1] for one, two in pairs)
+        pairs = [(span, known[label]) for label, span in own if label in known]
+        return any(span[0] <= other[1] and other[0] <= span[1] for span, other in pairs)
 
     def first_sums(self, column: str, origin: Floats) -> GroupSums:
         """Return the sums of w (v - origin) of each group; rows count as of weight one."""
@@ -96,7 +96,7 @@ class EpisodeMoments:
         return GroupSums(column, self.number, self.weight, self.weight, sums, origin)
 
     def following(self, others: EpisodeMoments) -> EpisodeMoments:
-        """Return the same numbered on from another log's; groups of one label have one number."""
+        """Return the same, numbered after another log's; groups of one label have one number."""
         first = int(others.number.max(initial=-1)) + 1
         if not (self.labels and others.labels) or self.begins_anew(others):
             return replace(self, number=self.number - int(self.number.min()) + first)
@@ -220,7 +220,7 @@ class Moments:
         return tuple(merge_episodes([one, two.following(one)]) for one, two in pairs)
 
     def following(self, others: Moments) -> Moments:
-        """Return the same moments with episodes numbered on from another log's."""
+        """Return the same moments with episodes numbered after another log's."""
         if self.episodes is None or others.episodes is None:
             return self
         return replace(self, episodes=self.episodes.following(others.episodes))
@@ -267,15 +267,15 @@ class Moments:
         mean, scatter = arrays["mean"], arrays["scatter"]
         if scatter.shape != (design.width,) * 2 or mean.shape != (design.width,):
             raise FileError(
-                f"not sound: its sums have shape {scatter.shape}; expected {design.width} columns"
+                f"invalid: its sums have shape {scatter.shape}; expected {design.width} columns"
             )
         n, weight = facts["n"], facts["weight"]
         if type(n) is not int or n < 0 or type(weight) not in (int, float):
-            raise FileError(f"not sound: its sums are of {n!r} rows of weight {weight!r}")
+            raise FileError(f"invalid: its sums are of {n!r} rows of weight {weight!r}")
         _check_sums(design, weight, mean, scatter)
         for block in (*([] if blocks is None else [blocks]), *others):
             if block.mean.shape[-1] != design.width:
-                raise FileError(f"not sound: its sums by group are not of {design.width} columns")
+                raise FileError(f"invalid: its sums by group are not of {design.width} columns")
             _check_sums(design, block.weight, block.mean, block.scatter)
         absorbed = Unpacker({}).unpack(Absorbed | None, facts["absorbed"])
         return cls(
@@ -287,7 +287,7 @@ class Moments:
         return 0 if self.absorbed is None else self.absorbed.freedom(clusters)
 
     def without_episodes(self) -> Moments:
-        """Return the totals alone."""
+        """Return the totals, without the moments of episodes."""
         return replace(self, episodes=None, others=(), paths=None)
 
     @property
@@ -339,17 +339,17 @@ def _check_sums(design: Design, weight: Any, mean: Floats, scatter: Floats) -> N
     if bad.any():
         column = int(np.flatnonzero(bad.reshape(-1, design.width).any(axis=0))[0])
         raise FileError(
-            f"not sound: its sums of {design.names[column]!r} are not finite numbers, or too large "
+            f"invalid: its sums of {design.names[column]!r} are not finite numbers, or too large "
             "to compute with, or sums over no rows"
         )
     if not (np.isfinite(weight) & (np.asarray(weight) >= 0)).all():
-        raise FileError("not sound: its weights are not finite numbers of at least 0")
+        raise FileError("invalid: its weights are not finite numbers of at least 0")
 
 
 def _is_no_scatter(scatter: Floats) -> Bools:
-    """Tell of which columns no rows have the products S (..., p, p): S_ij^2 <= S_ii S_jj.
+    """Return the columns whose products S (..., p, p) no rows can have: S_ij^2 <= S_ii S_jj.
 
-    Of the many small ones of episodes only S_ii >= 0 is looked at.
+    For the many small matrices of episodes only S_ii >= 0 is checked.
     """
     squares = np.diagonal(scatter, axis1=-2, axis2=-1)
     slack = ROUNDING * np.abs(squares).max(axis=-1, initial=0.0, keepdims=True)
@@ -363,7 +363,7 @@ def _is_no_scatter(scatter: Floats) -> Bools:
 
 
 def merge_episodes(parts: Sequence[EpisodeMoments]) -> EpisodeMoments:
-    """Join per-episode moments, adding those of an episode that stands in several parts."""
+    """Join per-episode moments, and add up those of an episode that is in several parts."""
     every = [np.concatenate([getattr(part, name) for part in parts]) for name in FIELDS]
     numbers, first, place = np.unique(every[0], return_index=True, return_inverse=True)
     weight, mean, scatter = (values[first] for values in every[1:])
@@ -390,7 +390,7 @@ def merge_episodes(parts: Sequence[EpisodeMoments]) -> EpisodeMoments:
 def _added(
     at: Ints, weight: Floats, mean: Floats, scatter: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """Add the moments of rows `at` (m,) the same place: weight, mean and scatter of each."""
+    """Add the moments of rows that have the same place `at` (m,): weight, mean and scatter."""
     count, p = int(at.max()) + 1, mean.shape[1]
     total = np.bincount(at, weight).astype(np.float64)
     centre, spread = np.zeros((count, p)), np.zeros((count, p, p))

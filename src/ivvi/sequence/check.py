@@ -99,7 +99,7 @@ class SequenceChecks(TableResult):
 
     @property
     def brief(self) -> Brief:
-        """Does anything speak against the instrument or against one W, what to do next."""
+        """Whether anything speaks against the instrument or against one W, and what to do next."""
         return check_brief(self.checks)
 
     def __getitem__(self, name: str) -> Check:
@@ -279,7 +279,7 @@ def check(  # noqa: PLR0913
 
 
 def _as_even_rows(moments: Moments, log: Log) -> Moments:
-    """Return moments as of so many rows without weights as have the same variance (Kish, 1965)."""
+    """Return moments with the number of unweighted rows of the same variance (Kish, 1965)."""
     if log.roles.weight is None:
         return moments
     weight = log.watched(None).head().weight
@@ -290,7 +290,7 @@ def _as_even_rows(moments: Moments, log: Log) -> Moments:
 
 
 def _naming_codes(checks: list[Check], log: Log) -> list[Check]:
-    """Add to the advice of checks that fail the states whose numbers may be names of categories."""
+    """Name, in the advice of failed checks, the states whose numbers may be category codes."""
     failed = [check for check in checks if check.passed is False and check.name in ABOUT_SHAPE]
     failed += [check for check in checks if check.passed is False and check.name[:6] == "richer"]
     if not failed:
@@ -348,7 +348,7 @@ def _result(
 
 
 def _unordered(log: Log) -> str | None:
-    """Say why the rows of a log are not a sequence; empty if they are."""
+    """Return why the rows of a log are not a sequence, or None if they are."""
     if log.roles.episode is not None and log.roles.step is not None:
         return None
     missing = "episode" if log.roles.episode is None else "step"
@@ -356,7 +356,7 @@ def _unordered(log: Log) -> str | None:
 
 
 def _too_few(by: GroupSums | None) -> str | None:
-    """Say that the groups whose draws are independent are too few, if they are."""
+    """Return a message if there are too few groups with independent draws, else None."""
     if by is None or len(by) >= FEWEST_BLOCKS:
         return None
     return f"{len(by)} clusters by {by.by} are too few to compare with each other"

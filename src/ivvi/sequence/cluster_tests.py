@@ -79,7 +79,7 @@ class LargestContrast:
 
     @property
     def p_value(self) -> float:
-        """The p-value that allows for having looked several times; Bonferroni's at most."""
+        """The p-value that allows for several comparisons; at most Bonferroni's."""
         return min(self.drawn, self.compared * self.statistic.p_value)
 
 
@@ -185,7 +185,7 @@ def _as_far(steps: Floats, value: float) -> float:
     orders = rng.permuted(np.tile(np.arange(len(steps)), (DRAWS, 1)), axis=1)
     pieces = np.array_split(orders, -(-DRAWS * steps.size // AT_ONCE))
     far = sum(
-        int(np.sum(_strayed(steps[some]).max(axis=-1) >= (1 - 1e-12) * value)) for some in pieces
+        int(np.sum(_strayed(steps[piece]).max(axis=-1) >= (1 - 1e-12) * value)) for piece in pieces
     )
     return (1 + far) / (1 + DRAWS)
 

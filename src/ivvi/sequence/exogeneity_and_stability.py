@@ -124,7 +124,7 @@ def serial_residuals(scores: Scores, names: NamesByRole, level: float) -> Check:
 
 
 def lasting_advice(scores: Scores, names: NamesByRole) -> str:
-    """Say what to do about errors that last: fading ones, or a difference between episodes."""
+    """Return advice about errors that last: those that fade, or differences between episodes."""
     if not scores.unit_effect:
         return (
             "persistent errors make the state itself confounded: add earlier states and actions to "
@@ -162,7 +162,7 @@ def stability(scores: Scores, names: NamesByRole, level: float, *, lasting: bool
     labels = [f"{feature} on {output}" for output in names["y"] for feature in names["phi"]]
     first = f"{lasting_advice(scores, names)}; else " if lasting and scores.unit_effect else ""
     checks = []
-    for name, late, what in (
+    for name, late, compared in (
         ("stability over steps", m.late, "early and late steps"),
         ("stability over episodes", later, "early and late episodes"),
     ):
@@ -171,12 +171,12 @@ def stability(scores: Scores, names: NamesByRole, level: float, *, lasting: bool
             continue
         drift = scores.drift(late)
         groups = {output: drift[:, i] for i, output in enumerate(names["y"])}
-        null = f"W is the same in {what}"
+        null = f"W is the same in {compared}"
         if not late.any() or (late == m.all_rows).all():
-            checks.append(without(name, level, f"there are no {what}"))
+            checks.append(without(name, level, f"there are no {compared}"))
             continue
         named = {o: [f"{f} on {o}" for f in names["phi"]] for o in names["y"]}
-        checks.append(joint(name, groups, named, null, first + advice.format(what), level))
+        checks.append(joint(name, groups, named, null, first + advice.format(compared), level))
     flat = np.swapaxes(scores.influence, 1, 2).reshape(len(m.all_rows), -1)
     null = "the sums of scores do not drift from the first episode to the last"
     test = cumulative(flat, labels, null)
@@ -267,7 +267,7 @@ def joint(
     advice: str,
     level: float,
 ) -> Check:
-    """Test that all scores have mean zero, and say what is most telling where it was found."""
+    """Test that all scores have mean zero, and name the most telling one of a check that fails."""
     test = zero_mean(groups, null)
     finding = "" if test is None else _largest(groups[test.where], labels[test.where])
     return _check(name, test, finding, advice, level)
@@ -285,10 +285,10 @@ def _largest(flat: Floats, labels: list[str]) -> str:
     weights, furthest = furthest_combination(flat)
     if furthest <= TOGETHER * abs(t[at]) or len(labels) == 1:
         return alone
-    one, two = np.argsort(-np.abs(weights), kind="stable")[:2]
-    sign = "less" if weights[one] * weights[two] < 0 else "and"
+    first, second = np.argsort(-np.abs(weights), kind="stable")[:2]
+    sign = "less" if weights[first] * weights[second] < 0 else "and"
     return (
-        f"most for {labels[one]} {sign} {labels[two]}, in combination (t = {furthest:.1f}); "
+        f"most for {labels[first]} {sign} {labels[second]}, in combination (t = {furthest:.1f}); "
         f"alone, {alone}"
     )
 

@@ -42,7 +42,7 @@ CHOOSE = (
 
 
 def richer_word(phi: FeatureMap | str, *, cross: bool = False) -> str:
-    """Return the feature word one step richer than `phi`; `cross` with products where it has none.
+    """Return the feature word one step richer than `phi`; `cross` adds products if it has none.
 
     Products of states and actions have a check of their own in a sequence.
     """
@@ -246,7 +246,7 @@ def _score(basis: Floats, base: Floats, added: Floats, y: Floats) -> float:
 
 
 def _added(base: Floats, extra: Floats) -> Floats:
-    """Return an orthonormal basis of what columns add to others, less a thousandth of them."""
+    """Return an orthonormal basis of what columns add to others by more than a thousandth."""
     span = orthonormal(base)
     scale = np.linalg.norm(extra, axis=0)
     extra = extra / np.where(scale > 0, scale, 1.0)

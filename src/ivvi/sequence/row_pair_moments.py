@@ -370,7 +370,7 @@ def _columns(design: Design, batch: Batch) -> Floats:
 
 
 class _Walker:
-    """What is remembered from batch to batch: the last row, its episode, step and place."""
+    """What a walk keeps from batch to batch: the last row, its episode, step and place."""
 
     def __init__(self) -> None:
         self._row: Floats | None = None
@@ -402,7 +402,7 @@ def _episode(batch: Batch) -> Ints:
 def _add(
     sums: Floats, number: Ints, rows: Floats, root: Floats | None, left: Floats | None = None
 ) -> None:
-    """Add the products of the rows of each block, with themselves or those `left`, to its sums."""
+    """Add the products of the rows of each block, with themselves or with `left`, to its sums."""
     if not len(rows):
         return
     rows = rows if root is None else rows * root

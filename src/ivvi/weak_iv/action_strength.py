@@ -79,10 +79,10 @@ def strength_by_action(
         value, instruments = tests[weakest].value, tests[weakest].df[0]
         strong, weak, _ = thresholds(1, instruments)
         word = "strong" if value >= strong else "doubtful" if value >= weak else "weak"
-        own = [one for (_, feature), one in robust.intervals.items() if feature in tests]
-        if word == "strong" and not all(one.agrees for one in own):
+        own = [interval for (_, name), interval in robust.intervals.items() if name in tests]
+        if word == "strong" and not all(interval.agrees for interval in own):
             word = "doubtful"
-        if not all(one.bounded for one in own):
+        if not all(interval.bounded for interval in own):
             word = "weak"
         strengths.append(ActionStrength(action, tuple(tests), weakest, value, word))
     return tuple(strengths)

@@ -88,7 +88,7 @@ class ConfidenceSet(TableResult):
 
     @property
     def verdict(self) -> str:
-        """What the shape of the set says, in words."""
+        """The meaning of the set's shape, in words."""
         low = self.intervals[0][0] if self.intervals else 0.0
         two_sided = len(self.intervals) > 1 and math.isinf(low)
         return {

@@ -69,7 +69,7 @@ class EffectScores(Compact):
         effect: PartialledEffect,
         log: Log | None,
     ) -> EffectScores:
-        """Sum as the standard errors say: over rows, or over clusters one way or two.
+        """Sum as the standard errors need: over rows, or over clusters, one way or two.
 
         From the clusters that the moments hold, else in one pass over the log.
         """
@@ -81,7 +81,7 @@ class EffectScores(Compact):
     def of_scored(
         cls, scored: Scored, errors: Resolved, moments: Moments, effect: PartialledEffect
     ) -> EffectScores:
-        """Take the sums of `effect_score` that were made elsewhere."""
+        """Use sums of `effect_score` that were made elsewhere."""
         k, t = effect.k, 2 + effect.nuisance
         omega = scored.joint()
         if omega is None:
@@ -163,7 +163,7 @@ class ActionEffects(Compact):
         return tuple((self.m + i, *range(self.m)) for i in range(len(self.outputs)))
 
     def score(self, count: int) -> Score | None:
-        """Return what to add up over `count` rows or clusters; None where it is not worth it.
+        """Return what to add up over `count` rows or clusters; None if that costs too much.
 
         One action with one instrument needs nothing but its first stage.
         """
@@ -173,7 +173,7 @@ class ActionEffects(Compact):
         return Score(self.R, self.parts.space.excluded, subsets=self.subsets)
 
     def too_much(self, count: int) -> str:
-        """Say why the sums are not made, where they are too many."""
+        """Return why the sums are not made if they are too many, else ''."""
         width = (1 + self.m) * self.parts.count
         if len(self.outputs) * width**2 * count <= MOST_PRODUCTS:
             return ""

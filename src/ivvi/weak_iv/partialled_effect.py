@@ -199,7 +199,7 @@ def _independent(root: Floats, maps: Floats, *, rescale: bool = True) -> Floats:
 
 
 def _left(basis: Floats, column: Floats) -> float:
-    """Length of what an orthonormal basis leaves of a column."""
+    """Length of a column's residual after projection on an orthonormal basis."""
     return float(np.linalg.norm(column - basis @ (basis.T @ column)))
 
 

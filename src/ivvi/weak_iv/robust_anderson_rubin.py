@@ -211,13 +211,13 @@ class Profile(Compact):
             outside[walking] = np.where(values <= q[walking], outside[walking], now)
             ratio = np.sqrt(np.maximum(values - self.least, 0.0) / room[walking])
             guess = now / np.where(ratio > 0, ratio, 0.5)
-            there = np.abs(guess - now) <= CLOSE * np.abs(now)
-            ends[walking[there]] = (guess - self.centre[1 + effects[walking]])[there]
+            arrived = np.abs(guess - now) <= CLOSE * np.abs(now)
+            ends[walking[arrived]] = (guess - self.centre[1 + effects[walking]])[arrived]
             near, far = inside[walking], outside[walking]
             far = np.where(np.isfinite(far), far, 4 * now)
             between = (np.minimum(near, far) < guess) & (guess < np.maximum(near, far))
             step[walking] = np.where(between, guess, (near + far) / 2)
-            walking = walking[~there]
+            walking = walking[~arrived]
             if not len(walking):
                 break
         return ends
@@ -379,4 +379,4 @@ def _inverse_roots(S: Floats) -> Floats:
     except np.linalg.LinAlgError:
         if len(S) == 1:
             return np.full_like(S, np.nan)
-        return np.concatenate([_inverse_roots(one[None]) for one in S])
+        return np.concatenate([_inverse_roots(matrix[None]) for matrix in S])

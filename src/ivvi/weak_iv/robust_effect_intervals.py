@@ -133,17 +133,17 @@ class RobustIntervals(TableResult):
 
     @property
     def too_weak(self) -> bool:
-        """Whether some are missing because the instruments are weak."""
+        """Whether some intervals are missing because the instruments are weak."""
         return TOO_WEAK in self.reasons.values()
 
     @property
     def bounded(self) -> bool:
-        """Whether none of them is unbounded."""
+        """Whether all intervals are bounded."""
         return all(one.bounded for one in self.intervals.values())
 
     @property
     def headline(self) -> str:
-        """How many there are, and how many of them say what Wald's do."""
+        """How many there are, and how many of them agree with Wald's."""
         if not self.intervals:
             return f"none: {self.reason or 'no effect has one'}"
         agree = sum(one.agrees for one in self.intervals.values())
@@ -226,7 +226,7 @@ class _Maker(Compact):
     widths: Floats
 
     def intervals(self, i: int, count: int) -> list[RobustInterval | str]:
-        """Return those of output i and the first endogenous features, or why there are none."""
+        """Return the intervals of the first endogenous features on output i, or why none."""
         if self.problems.m == 1 or self.estimate.W_cov.kind == "unadjusted":
             return [self._alone(i, j) for j in range(count)]
         usable = [j for j in range(count) if self._wald(i, j)[1] > 0]
@@ -296,7 +296,7 @@ class _Maker(Compact):
         return self._compared(confidence_set.intervals, confidence_set.method, w, width * se / few)
 
     def _projected(self, i: int, effects: list[int]) -> list[RobustInterval | str] | str:
-        """Return Anderson-Rubin's of some effects on output i, each with the others projected."""
+        """Return Anderson-Rubin intervals of some effects on output i, others projected out."""
         if isinstance(scores := self._scores(i), str):
             return scores
         count = self.problems.parts.count
@@ -327,7 +327,7 @@ class _Maker(Compact):
     def _one_projected(
         ends: Floats, near: Floats, wald: tuple[float, float, float], *, sure: bool
     ) -> RobustInterval | str:
-        """Return an interval, and whether it agrees with Wald's where that is not `sure`."""
+        """Return an interval, and whether it agrees with Wald's; it does where that is `sure`."""
         w, se, width = wald
         if np.isnan([*ends, *near]).any():
             return UNBOUNDED if sure else TOO_WEAK
@@ -335,13 +335,13 @@ class _Maker(Compact):
         return RobustInterval(((float(ends[0]), float(ends[1])),), "ar", agrees)
 
     def _compared(self, pieces: Intervals, method: str, w: float, half: float) -> RobustInterval:
-        one = RobustInterval(pieces, method, agrees=False)
-        if len(pieces) != 1 or not one.bounded:
-            return one
-        return replace(one, agrees=_agree(pieces[0], w, half) or self._beyond_doubt())
+        interval = RobustInterval(pieces, method, agrees=False)
+        if len(pieces) != 1 or not interval.bounded:
+            return interval
+        return replace(interval, agrees=_agree(pieces[0], w, half) or self._beyond_doubt())
 
     def _beyond_doubt(self) -> bool:
-        """Whether instruments are so strong that the intervals differ by their weights alone.
+        """Whether instruments are so strong that the intervals differ only by their weights.
 
         With q instruments and a concentration of q F, two-stage least squares is off by at most
         (q - m - 1) / (q F)^1/2 standard errors, and from 104.67 on its t needs no correction.
@@ -373,7 +373,7 @@ def _agree(robust: tuple[float, float], w: float, half: float) -> bool:
 
 
 def settled(verdict: Verdict, robust: RobustIntervals, *, bootstrapped: bool = False) -> Verdict:
-    """Let the intervals have the last word: strong is where Wald's agree with the robust ones.
+    """Return the final verdict: strong only if Wald's intervals agree with the robust ones.
 
     An unbounded interval makes doubtful instruments weak, and strong ones doubtful: with a strong
     first stage it is the clusters that are few. Where Wald's are not to be trusted and no robust
@@ -397,8 +397,8 @@ def settled(verdict: Verdict, robust: RobustIntervals, *, bootstrapped: bool = F
     if apart and len(robust.intervals) == 1:
         sentence = f"the robust interval ({methods}) differs from Wald's"
     elif apart:
-        many = f"{apart} of {len(robust.intervals)}"
-        sentence = f"{many} robust intervals ({methods}) differ from Wald's"
+        counted = f"{apart} of {len(robust.intervals)}"
+        sentence = f"{counted} robust intervals ({methods}) differ from Wald's"
     if apart:
         word = "doubtful" if word == "strong" else word
     if not robust.bounded:
@@ -416,5 +416,5 @@ def settled(verdict: Verdict, robust: RobustIntervals, *, bootstrapped: bool = F
 
 
 def _first(robust: RobustIntervals) -> str:
-    """Say why there is no interval, or one is missing."""
+    """Return why there is no interval, or why one is missing."""
     return next(iter(robust.reasons.values()), robust.reason)

@@ -164,8 +164,8 @@ def _numerically(
     """Return v -> the function at b + directions v, and its slope."""
 
     def evaluate(v: Floats) -> tuple[float, Floats]:
-        here = function(b + directions @ v)
+        value = function(b + directions @ v)
         nudged = [function(b + directions @ (v + step)) for step in NUDGE * np.eye(len(v))]
-        return here, (np.array(nudged) - here) / NUDGE
+        return value, (np.array(nudged) - value) / NUDGE
 
     return evaluate

@@ -97,7 +97,7 @@ class WildTest:
 
 
 def draw_weights(clusters: int, draws: int, seed: int) -> tuple[Floats, str]:
-    """Return draws (draws, clusters) of the clusters' weights, and what they are called."""
+    """Return draws (draws, clusters) of the clusters' weights, and the name of their law."""
     if clusters < FEWEST_WILD:
         raise InputError(
             f"{clusters} clusters are too few for the wild bootstrap; expected at least "
@@ -228,7 +228,7 @@ class WildBootstrap:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Draws(Compact):
-    """A world in which the null is true, and from which t statistics are drawn."""
+    """A model in which the null is true, and from which t statistics are drawn."""
 
     squares: Floats
     u_sums: Floats

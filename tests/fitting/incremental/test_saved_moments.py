@@ -241,13 +241,13 @@ POISONS = {
 
 
 @pytest.mark.parametrize("name", POISONS)
-def test_merge_names_the_shard_whose_sums_are_not_sound(name, shards, tmp_path):
+def test_merge_names_the_shard_whose_sums_are_invalid(name, shards, tmp_path):
     array, value, fact = POISONS[name]
     poisoned = Shard.load(shards[1])
     getattr(poisoned.moments, array)[2, ...] = value  # as an older or a hostile writer would
     poisoned.save(shards[1], force=True)
     result = run("merge", *shards, "--out", tmp_path / "merged")
-    assert_refused(result, f"{shards[1]} is not sound", fact)
+    assert_refused(result, f"{shards[1]} is invalid", fact)
     assert not (tmp_path / "merged").exists()
 
 

@@ -55,7 +55,7 @@ MOST_ROWS, MOST_STEPS, ORDERS = 20_000, 100, 9_999
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Pairs(Compact):
-    """Rows that follow another of their episode: what they were, what was before, and when.
+    """Rows that follow another of their episode: their contexts, the row before, and the step.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class Pairs(Compact):
 
 
 def remembered_contexts(head: Batch, roles: Roles) -> tuple[str, ...]:
-    """Say of each context that is drawn anew in plans that it is not in the log."""
+    """Return a warning for each context that plans draw anew at each step, but the log does not."""
     drawn = {name for name, source in roles.carried if not source} - {DT}
     if not drawn or head.episode is None:
         return ()
@@ -97,7 +97,7 @@ def remembered_contexts(head: Batch, roles: Roles) -> tuple[str, ...]:
 
 
 def _doubt(name: str, rows: Batch, roles: Roles, columns: dict[str, Floats], tests: int) -> str:
-    """Say what explains one context, or nothing."""
+    """Return a warning if the row before explains one context, else ''."""
     pairs = _pairs(name, rows, roles, columns)
     if len(pairs.now) < FEWEST_ROWS or not pairs.now.any():
         return ""
@@ -145,7 +145,7 @@ def _columns(values: Floats) -> Floats:
 
 
 def _pairs(name: str, rows: Batch, roles: Roles, columns: dict[str, Floats]) -> Pairs:
-    """Return the rows of which a context is tested."""
+    """Return the pairs of rows on which a context is tested."""
     episode = np.zeros(len(rows)) if rows.episode is None else rows.episode
     before = np.flatnonzero(episode[1:] == episode[:-1])
     now, own = before + 1, columns[name]
@@ -174,7 +174,7 @@ def _is_ranked(columns: Floats) -> bool:
 
 
 def _is_shared(columns: Floats, step: Ints) -> bool:
-    """Return whether episodes have the same values at a step, or alike ones by more than chance."""
+    """Return whether episodes share values at a step, or are more similar than by chance."""
     between, within = int(step.max()), len(step) - int(step.max()) - 1
     if between < 1 or within < FEWEST_ROWS or not columns.any():
         return False

@@ -60,7 +60,7 @@ ROUNDING = 1e-9
 def data_warnings(
     log: Log, head: Batch, rows: Batch, counts: Counts, *, linear: bool
 ) -> tuple[str, ...]:
-    """Return the doubts that transitions of a log, `head`, some of their rows and counts raise."""
+    """Return warnings about the transitions of a log, from its `head`, some rows and its counts."""
     if log.is_residual or not len(head):
         return ()
     units, own = mixed_units(head, log.roles), own_means(head, log.roles)
@@ -90,7 +90,7 @@ def data_warnings(
 
 
 def lost_in_gaps(log: Log, counts: Counts) -> str:
-    """Say that many rows have no next state because step numbers leave gaps, or nothing."""
+    """Return a warning if many rows have no next state because step numbers leave gaps, else ''."""
     roles = log.roles
     made = roles.where or dict(roles.asked).get("every") or dict(roles.asked).get("lags")
     lost = counts.gaps - counts.missing
@@ -109,7 +109,7 @@ def lost_in_gaps(log: Log, counts: Counts) -> str:
 
 
 def copied_rows(head: Batch, log: Log) -> str:
-    """Say that rows of a cross-section are copies of others, or nothing.
+    """Return a warning if rows of a cross-section are copies of others, else ''.
 
     They are none if a column of the table that has no part in the log, such as an id, differs.
     Those who bought nothing are alike by themselves: only rows count that hold a value which no
@@ -163,7 +163,7 @@ def _hold_a_value_alone(rows: Floats, group: Ints) -> Bools:
 
 
 def counted_rows(head: Batch, roles: Roles) -> str:
-    """Say that weights count the people of each cell of a table, or nothing.
+    """Return a warning if weights seem to count the people of each row, else ''.
 
     They are whole numbers, every combination of values comes once, and every column has few. In a
     survey no two people need be alike either: then they are not if its columns are shuffled.
@@ -219,7 +219,7 @@ def _are_copies(log: Log, rows: int) -> bool:
 
 
 def cut_off(head: Batch, outputs: Sequence[str]) -> str:
-    """Say that an outcome piles up at one end, as values that were cut off there do, or nothing.
+    """Return a warning if an outcome piles up at one end, as if values were cut off there, else ''.
 
     Zeros below all others are ordinary: nothing was bought, nobody worked. So are shares of 1, or
     100%, above all others: nobody can attend more than all lessons.

@@ -29,11 +29,11 @@ FEW_ROWS, AGAIN, FEWEST_ROWS = 256, 5, 100
 
 
 def filled_values(head: Batch, roles: Roles, but: Collection[str] = ()) -> list[str]:
-    """Say which columns hold a value that may stand for a missing one, but for some columns."""
+    """Return warnings of columns (`but` some) with a value that may stand for a missing one."""
     if len(head) < FEWEST_ROWS:
         return []
     texts = []
-    filled = {name: found for name, v in _columns(head, roles) if (found := _filled(v))}
+    filled = {name: fill for name, v in _columns(head, roles) if (fill := _filled(v))}
     columns = dict(_numbers(head, roles))
     others = [v for name, v in columns.items() if name not in filled]
     for name, (value, share) in filled.items():
@@ -63,7 +63,7 @@ def _begins(rows: NDArray[np.bool_], head: Batch) -> bool:
 
 
 def _remedy(name: str, value: float, head: Batch, roles: Roles) -> str:
-    """Say how to make a value missing: in all columns, or in one where others hold it rightly."""
+    """Return how to make a value missing: in all columns, or in one if others hold it rightly."""
     others = [column for other, column in _numbers(head, roles) if other != name]
     if any((column == value).any() for column in others):
         return (
@@ -76,21 +76,22 @@ def _remedy(name: str, value: float, head: Batch, roles: Roles) -> str:
 
 
 def _columns(head: Batch, roles: Roles) -> Iterator[tuple[str, Floats]]:
-    """Yield the states, actions and outcomes in which a value comes again: a cheap look first."""
+    """Yield the states, actions and outcomes in which a value occurs again, by a quick look."""
     coded = {name for c in roles.categories for name in c.names} | set(roles.terminal)
     derived = {f"next_{name}" for name in roles.predicted} if roles.derived else set()
-    for names, V in ((roles.state, head.x), (roles.action, head.a), (roles.outputs, head.y)):
-        some = np.sort(V[:: max(1, len(V) // FEW_ROWS)], axis=0)
-        again = (some[AGAIN - 1 :] == some[: len(some) - AGAIN + 1]).any(axis=0)
-        for at in np.flatnonzero(again & (some[0] < some[-1])).tolist():
+    parts = ((roles.state, head.x), (roles.action, head.a), (roles.outputs, head.y))
+    for names, values in parts:
+        first = np.sort(values[:: max(1, len(values) // FEW_ROWS)], axis=0)
+        again = (first[AGAIN - 1 :] == first[: len(first) - AGAIN + 1]).any(axis=0)
+        for at in np.flatnonzero(again & (first[0] < first[-1])).tolist():
             if names[at] not in coded | derived:
-                yield names[at], V[:, at]
+                yield names[at], values[:, at]
 
 
 def _numbers(head: Batch, roles: Roles) -> Iterator[tuple[str, Floats]]:
     parts = ((roles.state, head.x), (roles.action, head.a), (roles.instrument, head.z))
-    for names, V in (*parts, (roles.outputs, head.y)):
-        yield from zip(names, V.T, strict=True)
+    for names, values in (*parts, (roles.outputs, head.y)):
+        yield from zip(names, values.T, strict=True)
 
 
 def _filled(values: Floats) -> tuple[float, float] | None:

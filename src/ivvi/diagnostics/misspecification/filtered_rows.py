@@ -23,7 +23,7 @@ from ivvi.logs.tables.table import ArrowTable, BatchSource
 
 
 def filtered_rows(log: Log) -> str:
-    """Say that rows pass the filter of a log more often where an instrument is high, or nothing.
+    """Return a warning if rows pass the filter more often where an instrument is high, else ''.
 
     Silent where the filter looks at the instrument, at keys, states or dates, and where its
     columns are outcomes by name, which is told when a log is opened.
@@ -34,8 +34,8 @@ def filtered_rows(log: Log) -> str:
     keep = RowFilter.of(roles.where, table.schema, table.label)
     instruments = _numeric(table, roles.instrument)
     asked = [name for name in keep.columns if name not in _settled(roles)]
-    told = {*roles.action, *roles.next_state, *roles.terminal, roles.reward}
-    if not (instruments and asked) or {*roles.instrument, *told} & set(keep.columns):
+    outcomes = {*roles.action, *roles.next_state, *roles.terminal, roles.reward}
+    if not (instruments and asked) or {*roles.instrument, *outcomes} & set(keep.columns):
         return ""
     groups = [n for n in (*roles.set_by, *_keys(roles)) if n in table.schema.names][:1]
     states = _numeric(table, roles.state)
@@ -48,10 +48,10 @@ def filtered_rows(log: Log) -> str:
     passes = as_numpy(keep.keeps(block)).astype(bool)[usable]
     cluster = _clusters(block, groups, usable, z[usable])
     place = np.zeros((len(passes), 2), dtype=np.int64)
-    found = tested(passes, x[usable], z[usable], place, cluster)
-    if found is None:
+    result = tested(passes, x[usable], z[usable], place, cluster)
+    if result is None:
         return ""
-    worst, t = found
+    worst, t = result
     return (
         f"rows pass the filter (where=, --where) {'more' if t > 0 else 'less'} often where "
         f"{instruments[worst]} is high ({by_half(z[usable, worst], passes)}): if the action moves "
@@ -70,7 +70,7 @@ def _keys(roles: Roles) -> tuple[str, ...]:
 
 
 def _numeric(table: BatchSource, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return those of some columns that the table holds as numbers."""
+    """Return the columns, of those named, that the table holds as numbers."""
     kinds = {field.name: plain_type(field.type) for field in table.schema if field.name in names}
     return tuple(
         n for n in names if n in kinds and (pa.types.is_integer(kinds[n]) or _is_float(kinds[n]))
@@ -112,7 +112,7 @@ def _are_dates(block: pa.RecordBatch, name: str) -> bool:
 
 
 def _clusters(block: pa.RecordBatch, groups: list[str], usable: np.ndarray, z: Floats) -> Ints:
-    """Number what rows are drawn by: the groups of an instrument, its own values, or rows."""
+    """Number the independent draws: the groups of an instrument, its own values, or rows."""
     if groups:
         coded = block.column(groups[0]).dictionary_encode(null_encoding="encode")
         return np.asarray(as_numpy(coded.indices)[usable], dtype=np.int64)

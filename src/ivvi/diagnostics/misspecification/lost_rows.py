@@ -25,7 +25,7 @@ MOST_STEPS = 50
 
 
 def lost_rows(log: Log) -> str:
-    """Say that rows are lost more often where an instrument is high, or nothing."""
+    """Return a warning if rows are lost more often where an instrument is high, else ''."""
     roles = log.roles
     if log.is_residual or roles.weight or not (log.drop_missing or roles.derived):
         return ""
@@ -53,10 +53,10 @@ def lost_rows(log: Log) -> str:
     if lost[usable].sum() < FEWEST_LOST or (~lost)[usable].sum() < FEWEST_LOST:
         return ""
     cluster = _cluster(block, roles)[usable]
-    found = tested(lost[usable], x[usable], z[usable], place[usable], cluster)
-    if found is None:
+    result = tested(lost[usable], x[usable], z[usable], place[usable], cluster)
+    if result is None:
         return ""
-    worst, t = found
+    worst, t = result
     remedy = _remedy(block, roles, drops=log.drop_missing)
     return _sentence(roles.instrument[worst], z[usable, worst], lost[usable], t, remedy)
 
@@ -64,7 +64,7 @@ def lost_rows(log: Log) -> str:
 def tested(
     lost: Bools, x: Floats, z: Floats, place: Ints, cluster: Ints
 ) -> tuple[int, float] | None:
-    """Return the instrument that goes with a loss most surely, and its t, if one surely does."""
+    """Return the instrument most clearly related to a loss, and its t, or None if none is."""
     if lost.sum() < FEWEST_LOST or (~lost).sum() < FEWEST_LOST:
         return None
     t, freedom = _tests(lost.astype(float), x, z, place, cluster)
@@ -77,7 +77,7 @@ def tested(
 
 
 def by_half(z: Floats, rows: Bools) -> str:
-    """Say which shares of the rows they are where z is high, and elsewhere."""
+    """Return the share of these rows where z is high, and elsewhere, in words."""
     middle = np.median(z)
     high = z > middle if (z > middle).any() else z >= middle
     return f"{rows[high].mean():.1%} where it is high, {rows[~high].mean():.1%} elsewhere"
@@ -93,7 +93,7 @@ def _sentence(name: str, z: Floats, lost: Bools, t: float, remedy: str) -> str:
 
 
 def _remedy(block: pa.RecordBatch, roles: Roles, *, drops: bool) -> str:
-    """Say what to do about the rows of a block that are lost."""
+    """Return what to do about the rows of a block that are lost."""
     for name in roles.action if drops else ():
         if missing(block.column(name)).any():
             return f"if an empty {name} means that none was given, write 0 there"
@@ -142,7 +142,7 @@ def _tests(lost: Floats, x: Floats, z: Floats, place: Ints, cluster: Ints) -> tu
 
 
 def _beside(outcomes: Floats, controls: Floats, place: Ints) -> Floats:
-    """Return what is left of outcomes (n, q) without controls (n, k) and effects of both steps.
+    """Return the residuals of outcomes (n, q) on controls (n, k) and effects of both steps.
 
     The effects are the same in all rows of a cell of the two steps, so that the normal equations
     need the sums over cells alone, and no row of indicators.
@@ -162,7 +162,7 @@ def _beside(outcomes: Floats, controls: Floats, place: Ints) -> Floats:
 
 
 def _cluster(block: pa.RecordBatch, roles: Roles) -> Ints:
-    """Number what rows are drawn by: the groups of their instruments, episodes or themselves."""
+    """Number the independent draws: the groups of instruments, episodes, or rows."""
     names = [*roles.groups[:1], *([roles.episode] if roles.episode else [])]
     if not names or names[0] not in block.schema.names:
         return np.arange(block.num_rows)

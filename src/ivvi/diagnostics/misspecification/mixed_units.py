@@ -136,7 +136,7 @@ def _may_be_mixed(columns: Floats) -> np.ndarray:
 
 
 def units_of(name: str, values: Floats, episode: np.ndarray | None = None) -> MixedUnits | None:
-    """Return in which two units the values of a column (n,) are, or None."""
+    """Return the two units that the values of a column (n,) are in, or None."""
     known = np.isfinite(values) & (values != 0)  # zero is zero in most units
     v = np.sort(values[known])
     if len(v) < FEWEST_ROWS or not _is_amount(v):
@@ -151,9 +151,9 @@ def units_of(name: str, values: Floats, episode: np.ndarray | None = None) -> Mi
         for above in (True, False):
             few, many = (v[cut:], v[:cut]) if above else (v[:cut], v[cut:])
             if FEWEST <= len(few) <= len(many):
-                found = _conversion(name, v, count, many, above=above)
-                if found is not None:
-                    return found
+                mixed = _conversion(name, v, count, many, above=above)
+                if mixed is not None:
+                    return mixed
     return None
 
 
@@ -165,7 +165,7 @@ def _is_amount(v: Floats) -> bool:
 
 
 def _cuts(v: Floats) -> list[int]:
-    """Return places at which sorted values may fall apart."""
+    """Return places at which sorted values may split into two clumps."""
     edge = slice(FEWEST - 1, len(v) - FEWEST)
     gaps = np.diff(v)[edge]
     size = np.log(np.maximum(v, 1e-3 * float(np.abs(v).mean())))
@@ -184,7 +184,7 @@ def _cuts(v: Floats) -> list[int]:
 def _conversion(
     name: str, v: Floats, count: Callable[[float, float], int], many: Floats, *, above: bool
 ) -> MixedUnits | None:
-    """Return the constant by which what is not among `many` looks like these, or None."""
+    """Return the conversion by which the values not among `many` look like these, or None."""
     low, middle, high = (float(many[int(q * (len(many) - 1))]) for q in (0.1, 0.5, 0.9))
     upper, lower = (high - middle) / NORMAL_90, (middle - low) / NORMAL_90
     for factor, shift, words in CONVERSIONS:

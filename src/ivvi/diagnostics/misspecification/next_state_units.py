@@ -51,7 +51,7 @@ def next_state_doubts(head: Batch, roles: Roles) -> list[str]:
 
 
 def _other_unit(x: Floats, y: Floats) -> str:
-    """Say that a next state is its state in another unit, or nothing."""
+    """Return a warning if a next state is its state in another unit, else ''."""
     sd, sd_y, mean, mean_y = float(x.std()), float(y.std()), float(x.mean()), float(y.mean())
     if not (sd > 0 and sd_y > 0):
         return ""
@@ -64,6 +64,6 @@ def _other_unit(x: Floats, y: Floats) -> str:
             apart = abs(mean_y - scale * mean - constant) / sd_y
             near = apart < NEAR and abs(np.log(sd_y / (scale * sd))) < most
             if near and ((far and (factor >= TENTH or shift)) or factor >= HUNDREDTH):
-                alike = float(np.corrcoef(x, y)[0, 1]) >= ALIKE and len(np.unique(x)) >= FEWEST
-                return f"its mean is {mean_y:.4g} beside {mean:.4g}" if alike else ""
+                same = float(np.corrcoef(x, y)[0, 1]) >= ALIKE and len(np.unique(x)) >= FEWEST
+                return f"its mean is {mean_y:.4g} beside {mean:.4g}" if same else ""
     return ""

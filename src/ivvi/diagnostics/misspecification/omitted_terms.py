@@ -81,7 +81,7 @@ class _FitResiduals(Compact):
     reward: str | None = None
 
     def missed(self, tested: Terms) -> Omitted | None:
-        """Return the term that explains most of a residual, where one surely does.
+        """Return the term that explains most of a residual, or None if none surely does.
 
         `second` and `products` are the products of the columns [e, features] about their means with
         themselves, and of the terms with them. A term less what the first stage explains of it is
@@ -134,7 +134,7 @@ class _FitResiduals(Compact):
         return self.step is not None and len(self.step) >= ROWS_PER_STEP * (self.step.max() + 1)
 
     def _centred(self, columns: Floats) -> Floats:
-        """Take the means of columns (n, d) away from them, in place."""
+        """Subtract their means from columns (n, d), in place."""
         if self.step is None or not self._by_step:
             means = columns.mean(axis=0, keepdims=True)
         else:
@@ -255,7 +255,10 @@ def _stretches(episode: Ints) -> Ints:
 
 
 def _lasting_term(residuals: _FitResiduals, rows: Batch, roles: Roles) -> Omitted | None:
-    """Return what the rows before tell of a residual, in a sequence their noise and actions too."""
+    """Return the term of earlier rows that surely predicts a residual, or None.
+
+    Candidates are states and instruments; if next states are derived, also noise and actions.
+    """
     before = _rows_before(rows)
     if len(before) < FEWEST_ROWS:
         return None
@@ -275,7 +278,7 @@ def _lasting_term(residuals: _FitResiduals, rows: Batch, roles: Roles) -> Omitte
 
 
 def _sums_so_far(noise: Floats, x: Floats, before: Ints) -> list[Floats]:
-    """Return the sum of noise, each as uncertain as any other, and the mean of states so far."""
+    """Return the sum of noise so far, scaled to equal variance, and the mean of states so far."""
     begins = np.ones(x.shape[1], dtype=bool)
     begins[before + 1] = False
     first = np.flatnonzero(begins)[np.cumsum(begins) - 1]
@@ -297,7 +300,7 @@ def _rows_before(rows: Batch) -> Ints:
 
 
 def _uneven(residuals: _FitResiduals, rows: Batch, roles: Roles) -> Omitted | None:
-    """Return an instrument with which the spread of a residual changes: the action does it.
+    """Return an instrument that changes a residual's spread, which shows that the action does.
 
     Levels of categories, and outputs of two values, have the spread that goes with their mean.
     """
@@ -315,9 +318,9 @@ def _uneven(residuals: _FitResiduals, rows: Batch, roles: Roles) -> Omitted | No
 
 
 def _too_simple(one: Omitted, roles: Roles) -> str:
-    """Say what linear features miss, and which would not."""
+    """Return a warning about what linear features miss, and which features would not."""
     columns, actions = one.term.columns, _acted(roles)
-    what = {
+    finding = {
         "varies": f"what {actions} does to {one.output} changes with {columns[0]}",
         "turns": f"what {actions} does to {one.output} changes with {columns[0]}, up and down",
         **dict.fromkeys(
@@ -335,7 +338,7 @@ def _too_simple(one: Omitted, roles: Roles) -> str:
     if roles.formula:
         remedy = f"add {_formula_term(one.term, roles)} to the formula"
     return (
-        f"linear features are too simple: {what} ({p_words(one.p_value)}); plans and values of "
+        f"linear features are too simple: {finding} ({p_words(one.p_value)}); plans and values of "
         f"this fit may be far off: {remedy}"
     )
 
@@ -363,7 +366,7 @@ def _acted(roles: Roles) -> str:
 
 
 def _changing_noise(one: Omitted, roles: Roles) -> str:
-    """Say that the action moves the noise, which the model takes for the same everywhere."""
+    """Return a warning that the action changes the noise, which the model takes for constant."""
     return (
         f"{_acted(roles)} changes the spread of {one.output} and not only its mean: the spread "
         f"depends on {one.term.columns[0]} ({p_words(one.p_value)}); the model assumes a constant "
@@ -372,13 +375,13 @@ def _changing_noise(one: Omitted, roles: Roles) -> str:
 
 
 def _lasting(one: Omitted, roles: Roles) -> str:
-    """Say that the rows before still matter, and what to do.
+    """Return a warning that earlier rows still matter, and what to do.
 
-    Lags come first, unless all rows before tell more than the last: differences of a delayed
-    effect are wrong, and say nothing of it, and lags leave the bias of a level.
+    Lags come first, unless all earlier rows explain more than the last one. Differences are wrong
+    with a delayed effect, and do not show it; lags leave the bias of a level.
     """
     name, episode, output = one.term.columns[0], roles.episode, one.output
-    what = {
+    finding = {
         "before": f"{output} depends on {name} of the row before, given this row",
         "noise": f"the noise of {name} lasts: in one row it predicts that of {output} in the next",
         "level": f"the noise of {name} lasts: in all earlier rows it predicts that of {output}",
@@ -394,8 +397,8 @@ def _lasting(one: Omitted, roles: Roles) -> str:
     if one.term.means in ("level", "mean"):
         remedy = f"this looks like a unit effect of each episode: fit {level}; otherwise {lags}"
     return (
-        f"{what} ({p_words(one.p_value)}): something lasts that the states do not capture, such as "
-        "a delayed effect, a persistent confounder or a unit effect; the coefficients of the "
+        f"{finding} ({p_words(one.p_value)}): something lasts that the states do not capture, such "
+        "as a delayed effect, a persistent confounder or a unit effect; the coefficients of the "
         "states are biased, and so are those of actions whose instrument is persistent; "
         f"{remedy}; `ivvi check` shows which it is"
     )

@@ -74,7 +74,7 @@ class OwnRow:
 
 
 def explained_in_own_row(head: Batch, roles: Roles) -> OwnRow | None:
-    """Return the instrument that explains most of a state in its own row, if one does.
+    """Return the instrument that explains most of a state in its own row, or None.
 
     Looks at the first transitions of a log whose next states are derived from the next rows.
     """
@@ -138,7 +138,7 @@ class _Slope:
 
 
 def _test(z: Floats, x: Floats, groups: list[Ints], lost: int) -> _Slope | None:
-    """Return how x goes with z; None where nothing is left of one.
+    """Return the slope of x on z; None if nothing is left of one of them.
 
     `lost` are the degrees of freedom of what both were regressed on.
     """
@@ -191,7 +191,7 @@ def basis_of(columns: Floats) -> Floats:
 
 
 def left_by(basis: Floats, columns: Floats) -> Floats:
-    """Return what an orthonormal basis leaves of columns (n, d), rounding errors as zeros."""
+    """Return the residuals of columns (n, d) on an orthonormal basis, rounding errors as zeros."""
     rest = columns - basis @ (basis.T @ columns)
     nothing = np.linalg.norm(rest, axis=0) <= 1e-6 * np.linalg.norm(columns, axis=0)
     return np.where(nothing, 0.0, rest)

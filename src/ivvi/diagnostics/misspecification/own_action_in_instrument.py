@@ -28,7 +28,7 @@ HARMLESS = 100.0
 
 
 def own_means(head: Batch, roles: Roles) -> str:
-    """Say that an instrument is a mean of an action that holds the row's own, or nothing."""
+    """Return a warning if an instrument is a mean of actions with the row's own, else ''."""
     coded = {name for c in roles.categories for name in c.names}
     weights = head.weight
     if roles.groups or not head.z.shape[1] or (weights is not None and np.ptp(weights) > 0):
@@ -47,10 +47,10 @@ def own_means(head: Batch, roles: Roles) -> str:
 
 
 def _pairs(rows: Batch) -> list[tuple[int, int]]:
-    """Return instruments and actions whose slope on them is near one: a cheap look first."""
-    Z, A = rows.z - rows.z.mean(axis=0), rows.a - rows.a.mean(axis=0)
-    size, spread_of_a = np.sum(Z**2, axis=0), A.std(axis=0)
-    slope = Z.T @ A / np.where(size > 0, size, np.inf)[:, None]
+    """Return pairs of an instrument and an action with a slope near one, by a quick look."""
+    instruments, actions = rows.z - rows.z.mean(axis=0), rows.a - rows.a.mean(axis=0)
+    size, spread_of_a = np.sum(instruments**2, axis=0), actions.std(axis=0)
+    slope = instruments.T @ actions / np.where(size > 0, size, np.inf)[:, None]
     apart = np.abs(rows.z.mean(axis=0)[:, None] - rows.a.mean(axis=0))
     near = (np.abs(slope - 1) < NEAR) & (apart < NEAR * spread_of_a)
     again = [len(np.unique(z)) < len(z) if near[k].any() else False for k, z in enumerate(rows.z.T)]

@@ -91,12 +91,12 @@ class HeldOut(Compact):
 
     @property
     def foresees_nothing(self) -> np.ndarray:
-        """Outputs of which a constant foresees more, by far, (d_y,)."""
+        """Outputs that a constant foresees better, by far, (d_y,)."""
         return np.asarray(self.ratio(self.foreseen) > FAR)
 
 
 def predicts_worse(method: Method, moments: Moments, head: Batch, roles: Roles) -> str:
-    """Return a warning where a constant predicts an output better than the fit, or nothing."""
+    """Return a warning if a constant predicts an output better than the fit, else ''."""
     design, is_smooth = moments.design, method.name == "smooth"
     if not method.one_solution:
         return ""
@@ -139,7 +139,7 @@ def predicts_worse(method: Method, moments: Moments, head: Batch, roles: Roles) 
 
 
 def _times(ratio: float) -> str:
-    """Say how many times, if that is no absurd number."""
+    """Return "N times", or words if N is absurdly large."""
     return f"{ratio:.3g} times" if ratio < LARGEST_TOLD else f"more than {LARGEST_TOLD:,.0f} times"
 
 
@@ -214,7 +214,7 @@ def without(moments: Moments, part: Moments) -> Moments:
 
 
 def leaves_range(estimate: Estimate, moments: Moments, head: Batch) -> str:
-    """Return a warning about the worst output whose fitted values leave its range, or nothing."""
+    """Return a warning about the worst output whose fitted values leave its range, else ''."""
     if moments.design.is_raw or not np.isfinite(estimate.W).all() or not len(head):
         return ""  # of linear features there are none that are simpler
     fitted = estimate.design.phi(head.x, head.a) @ estimate.W.T

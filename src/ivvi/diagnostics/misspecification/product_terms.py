@@ -78,7 +78,7 @@ def product_terms(rows: Batch, roles: Roles) -> Terms:
 
 
 def _joint_terms(x: Floats, z: Floats, a: Floats, roles: Roles, means: str) -> Iterator[_Product]:
-    """Yield products of two actions, each as the instruments tell it: do they work together?
+    """Yield products of two actions, each as the instruments predict it: do they work together?
 
     Indicators of one category have none, as they exclude each other.
     """
@@ -92,9 +92,9 @@ def _joint_terms(x: Floats, z: Floats, a: Floats, roles: Roles, means: str) -> I
         return
     of_state = np.vstack([np.ones(len(a)), x])
     beside = z - _coefficients(of_state, z).T @ of_state
-    told = cut((_coefficients(beside, a.T).T @ beside).T)
+    predicted = cut((_coefficients(beside, a.T).T @ beside).T)
     for i, j in pairs:
-        yield Term((roles.action[i], roles.action[j]), means), told[i], told[j]
+        yield Term((roles.action[i], roles.action[j]), means), predicted[i], predicted[j]
 
 
 def _coefficients(given: Floats, targets: Floats) -> Floats:
@@ -103,9 +103,9 @@ def _coefficients(given: Floats, targets: Floats) -> Floats:
 
 
 def _turned(values: Floats) -> tuple[Floats, Floats]:
-    """Return a whole wave and two of them over the ranks of rows (d, n), standardised.
+    """Return one full wave and two waves over the ranks of rows (d, n), standardised.
 
-    A line tells nothing of a wave: with ranks r from 0 to 1 they are cos 2 pi r and
+    A wave is uncorrelated with a line: with ranks r from 0 to 1 they are cos 2 pi r and
     cos 4 pi r = 2 cos^2 2 pi r - 1.
     """
     n, ranks = values.shape[1], np.empty(values.shape, dtype=np.int64)
@@ -127,7 +127,7 @@ def _ranks(values: Floats) -> Ints:
 
 
 def _have_two_values(columns: Floats) -> NDArray[np.bool_]:
-    """Return which rows of (d, n) hold two values at most; a few of each rule out most."""
+    """Return which rows of (d, n) hold at most two values; the first few rule out most rows."""
     two = np.ones(len(columns), dtype=bool)
     for i, values in enumerate(columns):
         for part in (values[:FEW], values):
@@ -146,7 +146,7 @@ def cut(columns: Floats) -> Floats:
 
 
 def _standardised(values: Floats) -> Floats:
-    """Turn rows (d, n) into what they are less their means, in standard deviations."""
+    """Centre rows (d, n) at their means and divide them by their standard deviations, in place."""
     values -= values.mean(axis=1, keepdims=True)
     spread = np.sqrt(np.einsum("dn,dn->d", values, values) / values.shape[1])[:, None]
     values /= np.where(spread > 0, spread, 1.0)

@@ -44,7 +44,7 @@ LARGER, LEVEL = 1.3, 1e-3
 
 
 def deciding_row(estimate: Estimate, moments: Moments, rows: Batch, count: int) -> str:
-    """Say that one row makes up most of the variance of an effect, or nothing.
+    """Return a warning if one row makes up most of the variance of an effect, else ''.
 
     The rows are some of `count`.
     """
@@ -74,7 +74,7 @@ def deciding_row(estimate: Estimate, moments: Moments, rows: Batch, count: int) 
 
 
 def _has_outlier(estimate: Estimate, moments: Moments, rows: Batch) -> bool:
-    """Return whether a residual is as far off as that of a deciding row: a cheap look first."""
+    """Return whether a residual is as far off as that of a dominating row, by a quick look."""
     varying, R = moments.design.varying, estimate.residual_map
     constant = np.delete(R, varying, axis=1).sum(axis=1)
     e = R[:, varying] @ moments.design.rows(rows).T + constant[:, None]  # (d_y, n)
@@ -143,7 +143,7 @@ def alike_within(
     others: Sequence[str],
     first: FirstRows | None,
 ) -> str:
-    """Say that rows with the same value of a column that nobody named are alike, or nothing.
+    """Return a warning if rows with the same value of an unnamed column are alike, else ''.
 
     Those with the same outcome always are (`outcome_columns`).
     """
@@ -189,7 +189,7 @@ def alike_within(
 def _alike_in_order(
     influence: Influence, log: Log, errors: Resolved, others: Sequence[str], first: FirstRows
 ) -> str:
-    """Say that rows are alike that follow each other in a date that nobody named, or nothing."""
+    """Return a warning if rows that follow each other in an unnamed date are alike, else ''."""
     if errors.kind != "robust" or log.roles.episode is not None or log.is_residual:
         return ""
     for name in others:
@@ -210,7 +210,7 @@ def _alike_in_order(
 
 
 def _in_order(s: Floats) -> tuple[float, float]:
-    """Return how much larger the variance of a series is than of its rows alone, and p of none."""
+    """Return how much larger a series' variance is than that of independent rows, and its p."""
     s = s - s.mean()
     product, lags = s[1:] * s[:-1], int(2 * len(s) ** (1 / 3))
     total = float(s @ s)
@@ -222,7 +222,7 @@ def _in_order(s: Floats) -> tuple[float, float]:
 
 
 def _own_clusters(rows: Batch, log: Log, errors: Resolved) -> Ints:
-    """Return the clusters of rows: of what the errors count already, or the rows themselves."""
+    """Return the clusters that the errors already count, or else the rows themselves."""
     if not errors.clusters:
         return np.arange(len(rows))
     if errors.clusters[0] in log.roles.cluster:
@@ -231,7 +231,7 @@ def _own_clusters(rows: Batch, log: Log, errors: Resolved) -> Ints:
 
 
 def _without_trend(s: Floats, codes: Ints, levels: list[object]) -> Floats:
-    """Take from s what goes with the value of a number or date: traits, other outcomes, trends."""
+    """Remove from s a trend in a number or date: traits, other outcomes, time."""
     if any(isinstance(value, str) for value in levels):
         return s
     rank = np.empty(len(levels))
@@ -242,7 +242,7 @@ def _without_trend(s: Floats, codes: Ints, levels: list[object]) -> Floats:
 
 
 def _by_group(s: Floats, codes: Ints, own: Ints) -> tuple[float, float]:
-    """Return how much larger the variance is by group than by what is counted, and its p-value."""
+    """Return how much larger the variance by group is than with the counted clusters, and its p."""
     groups = np.unique(codes, return_inverse=True)[1]
     cells, first = np.unique(np.column_stack([groups, own]), axis=0, return_inverse=True)
     within = np.bincount(first.ravel(), weights=s)

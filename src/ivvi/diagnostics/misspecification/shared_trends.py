@@ -88,7 +88,7 @@ class _Stage(Compact):
 
     @classmethod
     def of(cls, parts: Sequence[Floats], codes: Ints, weight: Floats | None) -> _Stage | None:
-        """Take means by group and x from a, z and y; None where z says too little about a."""
+        """Partial means by group and x out of a, z and y; None if z explains too little of a."""
         x, a, z, y = (from_means(part, codes, weight) for part in parts)
         if x.shape[1]:
             basis = basis_of(x)
@@ -120,7 +120,7 @@ def changed_effect(
     smooth: Floats | None = None,
     tests: int = 1,
 ) -> ChangedEffect | None:
-    """Return the effect that changes most surely with effects of the `codes` of rows, if one does.
+    """Return the effect that changes most surely with effects of the `codes` of rows, or None.
 
     With `times` (n,), a cubic of these takes the place of effects; what is `smooth` (n, k) counts
     as explained without them. Rows of one of the `groups` are no independent draws; `tests` is how
@@ -133,17 +133,17 @@ def changed_effect(
     if few or not (free and noisy) or (rows.weight is not None and (rows.weight <= 0).any()):
         return None
     parts = parts_of(design, rows, noisy)
-    one, beside = np.zeros(len(rows), dtype=np.int64), parts[0]
+    one_group, beside = np.zeros(len(rows), dtype=np.int64), parts[0]
     if times is not None:
-        codes, x = one, (times - times.mean()) / max(float(np.ptp(times)), 1e-300)
+        codes, x = one_group, (times - times.mean()) / max(float(np.ptp(times)), 1e-300)
         beside = np.column_stack([parts[0], x, x**2, x**3])
     elif _leaves_one_out(parts[1], parts[2], codes, rows.episode):
         return None
     plain = None
     if smooth is not None:
-        plain = _Stage.of(parts, one, rows.weight)
+        plain = _Stage.of(parts, one_group, rows.weight)
         parts = [np.column_stack([parts[0], smooth]), *parts[1:]]
-    without = _Stage.of(parts, one, rows.weight)
+    without = _Stage.of(parts, one_group, rows.weight)
     given = None if without is None else _Stage.of([beside, *parts[1:]], codes, rows.weight)
     if without is None or given is None:
         return None
@@ -183,7 +183,7 @@ def changed_by_column(
     columns: Sequence[str],
     own: Sequence[str],
 ) -> tuple[str, ChangedEffect] | None:
-    """Return the column of text, numbers or dates with whose effects an effect changes, and how.
+    """Return the column of text, numbers or dates whose effects change an effect, and how.
 
     Its values must hold several rows each or, dates, come in order. Few values are what they are;
     many are draws, whose rows are no independent ones, as those of the errors' `own` columns. Of
@@ -237,16 +237,18 @@ def _smooth(first: FirstRows, name: str) -> Floats | None:
     return np.column_stack(cubics)
 
 
-def _leaves_one_out(A: Floats, Z: Floats, codes: Ints, episode: Ints | None) -> bool:
+def _leaves_one_out(
+    actions: Floats, instruments: Floats, codes: Ints, episode: Ints | None
+) -> bool:
     """Return whether an instrument is the mean of an action in other rows, or episodes, of a group.
 
     Then it falls with the own action within each group, exactly in proportion: that it has another
     effect there is how it is made. If it leaves out episodes, it rises with the means of groups,
     and falls within them with the sums of episodes, of which the rows may be a part.
     """
-    if not (A.size and Z.size) or codes.max() == 0:
+    if not (actions.size and instruments.size) or codes.max() == 0:
         return False
-    left_a, left_z = from_means(A, codes, None), from_means(Z, codes, None)
+    left_a, left_z = (from_means(part, codes, None) for part in (actions, instruments))
     if any(_falls_in_proportion(a, z, codes) for a, z in itertools.product(left_a.T, left_z.T)):
         return True
     if episode is None:
@@ -254,7 +256,7 @@ def _leaves_one_out(A: Floats, Z: Floats, codes: Ints, episode: Ints | None) -> 
     own = codes_of(episode)
     unit = codes_of(codes * (own.max() + 1) + own)
     sums, means = _by_group(left_a, unit), _by_group(left_z, unit) / np.bincount(unit)
-    others = (_by_group(part, codes) / np.bincount(codes) for part in (A, Z))
+    others = (_by_group(part, codes) / np.bincount(codes) for part in (actions, instruments))
     within, between = _correlations(sums, means), _correlations(*others)
     return bool(((within < -WITHIN) & (between > BETWEEN)).any())
 

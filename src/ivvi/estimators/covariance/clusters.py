@@ -54,7 +54,7 @@ class Codes:
         return list(by_ways.values())
 
     def merge(self, part: Codes, episodes: Ints, clusters: Sequence[Ints]) -> list[Any]:
-        """Add the codes of the next piece of the log; returns how to renumber each of them.
+        """Add the codes of the next piece of the log; return functions that renumber each of them.
 
         What the piece calls 0, 1, ... are `episodes` and `clusters` in the whole log.
         """
@@ -72,7 +72,7 @@ class Codes:
         return [partial(np.take, numbers) for numbers in renumbered.values()]
 
     def _alone(self, episode: Ints, clusters: Sequence[Ints]) -> dict[tuple[int, ...], Ints]:
-        """Return what there is of each column that clusters, by its number."""
+        """Return the codes of each cluster column, by the tuple of its number."""
         roles = self._roles
         return {
             (i,): episode if column == roles.episode else clusters[roles.cluster.index(column)]
@@ -80,7 +80,7 @@ class Codes:
         }
 
     def _stretches(self, episode: Ints, step: Any, place: Ints) -> Ints:
-        """Tell stretches apart; where next states are not derived, a gap in the steps is none."""
+        """Number stretches of steps; if next states are not derived, gaps do not separate them."""
         derived = self._roles.derived
         offset = np.asarray(step).astype(np.int64) - place if derived else np.zeros_like(episode)
         return np.column_stack([episode, offset])
@@ -154,7 +154,7 @@ def effective_clusters(
 
 
 def _alone(whole: Floats, sums: GroupSums, size: Floats) -> Floats:
-    """Guess the sums of squares of rows by group, (G, d), from their sums and their mean `size`."""
+    """Guess the sums of squares of rows by group, (G, d), from sums and the mean square `size`."""
     between = whole**2 / sums.weight[:, None]
     within = np.maximum(sums.weight.sum() * size - between.sum(axis=0), 0.0)
     share = sums.square / sums.square.sum()

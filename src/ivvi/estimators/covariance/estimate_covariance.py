@@ -116,7 +116,7 @@ def counted(errors: Resolved, estimate: Estimate) -> Resolved:
 
 
 def _noting_leverage(errors: Resolved, estimate: Estimate) -> Resolved:
-    """Note that single clusters weigh much where coefficients are many for their number."""
+    """Add a note if clusters are so few for the coefficients that single ones count much."""
     W_cov, d_phi = estimate.W_cov, estimate.W.shape[1]
     if len(W_cov.clusters) != 1 or W_cov.cr2 or errors.requested.kind == "wild":
         return errors
@@ -184,7 +184,7 @@ def without_rounding(estimate: Estimate, moments: Moments) -> Estimate:
         estimate,
         W=W,
         covariance=_without(estimate.W_cov, exact),
-        exact=tuple(name for name, one in zip(design.outputs, exact, strict=True) if one),
+        exact=tuple(name for name, fits in zip(design.outputs, exact, strict=True) if fits),
     )
 
 
@@ -215,11 +215,11 @@ def _weighed(
 
 
 def _cluster_sums(moments: Moments, column: str) -> tuple[EpisodeMoments | None, GroupSums | None]:
-    """Return the moments and the first sums of the clusters by a column, as far as they are kept.
+    """Return the moments and the first sums of the clusters by a column; each None if not kept.
 
     First sums that were kept by themselves are of rows whose weights are squared as they are.
     """
-    if (sums := next((one for one in moments.groups if one.by == column), None)) is not None:
+    if (sums := next((own for own in moments.groups if own.by == column), None)) is not None:
         return None, sums
     by_cluster = moments.clusters_by(column)
     return by_cluster, None if by_cluster is None else by_cluster.first_sums(column, moments.mean)

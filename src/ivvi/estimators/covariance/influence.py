@@ -38,7 +38,7 @@ FEW_TERMS, LASTING = 20.0, 0.5
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Influence(Compact):
-    """What each row adds to each effect, (n, effects), and the output and feature of each.
+    """What each row adds to each effect, (n, effects), and the effects' outputs and features.
 
     It is the residual `e` of an output, (n, d_y), times what the instruments leave, `v` (n,
     effects), and times the weight of the row.
@@ -51,7 +51,7 @@ class Influence(Compact):
 
     @classmethod
     def of(cls, estimate: Estimate, moments: Moments, rows: Batch) -> Influence | None:
-        """Return the influence of rows on what is instrumented; None where there is none."""
+        """Return the influence of rows on instrumented coefficients; None if there are none."""
         design = moments.design
         free = [j for j in range(estimate.W.shape[1]) if j not in set(design.shared)]
         noisy = [i for i, name in enumerate(design.outputs) if name not in estimate.exact]
@@ -71,7 +71,7 @@ class Influence(Compact):
 def with_bandwidth(
     errors: Resolved, estimate: Estimate, moments: Moments, head: Batch, steps: float
 ) -> Resolved:
-    """Return HAC errors of `auto` with the bandwidth that the first rows ask for.
+    """Return HAC errors of `auto` with the bandwidth that suits the first rows.
 
     `steps` are those of an episode on average.
     """
@@ -103,7 +103,7 @@ def with_bandwidth(
 
 
 def _left(x: Floats, episode: Ints) -> float:
-    """Return how much of a series is left in the next row, 0 to 0.99; 0 where that is noise."""
+    """Return the share of a series that remains in the next row, 0 to 0.99; 0 if that is noise."""
     x = x - x.mean()
     sums = []
     for lag in (1, 2):

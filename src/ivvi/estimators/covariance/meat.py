@@ -71,7 +71,7 @@ class Meat(Protocol):
 
 
 class RowMeat:
-    """Every row for itself: White's sum, directly or, where that is less work, by `PairSums`."""
+    """Each row by itself: White's sum, directly or, where that is less work, by `PairSums`."""
 
     def __init__(self, groups: Sequence[RowGroup]) -> None:
         self._groups, self._sums = groups, [np.zeros((1, 1))] * len(groups)
@@ -95,7 +95,7 @@ class RowMeat:
         return Piece(tuple(self.part()))
 
     def part(self) -> list[Floats]:
-        """Return what `merge` takes."""
+        """Return the part to be merged."""
         if self._pairs is None:
             return self._sums
         return [own + new for own, new in zip(self._sums, self._pairs.squares(), strict=True)]
@@ -106,7 +106,7 @@ class RowMeat:
 
 
 class SquareMeat:
-    """Every row for itself, and of its products their own squares alone: one (r,) per residual."""
+    """Each row by itself, and only the squares of its products: one (r,) per residual."""
 
     def __init__(self, residuals: int) -> None:
         self._sums = [np.zeros(1)] * residuals
@@ -122,7 +122,7 @@ class SquareMeat:
         return Piece(tuple(self._sums))
 
     def part(self) -> list[Floats]:
-        """Return what `merge` takes."""
+        """Return the part to be merged."""
         return self._sums
 
     def merge(self, part: list[Floats], renumber: Renumber) -> None:
@@ -266,8 +266,8 @@ class Edge(Compact):
 
     def follow(self, lag: int) -> NDArray[np.bool_]:
         """Return which rows are `lag` steps after another in the same stretch, (n - lag,)."""
-        alike: NDArray[np.bool_] = np.all(self.codes[lag:] == self.codes[:-lag], axis=1)
-        return alike
+        follows: NDArray[np.bool_] = np.all(self.codes[lag:] == self.codes[:-lag], axis=1)
+        return follows
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -323,7 +323,7 @@ class HacMeat:
         return Piece(tuple(self._sums))
 
     def part(self) -> HacPart | None:
-        """Return what `merge` takes; None if there were no rows."""
+        """Return the part to be merged; None if there were no rows."""
         if self._head is None or self._tail is None:
             return None
         return HacPart(self._sums, self._head, self._tail)
@@ -369,9 +369,9 @@ class PairSums:
 
     def __init__(self, groups: Sequence[RowGroup], rank: int) -> None:
         together: dict[int, set[int]] = {}
-        for one in map(members, groups):
-            for a in one:
-                together.setdefault(a, set()).update(b for b in one if b >= a)
+        for group in map(members, groups):
+            for a in group:
+                together.setdefault(a, set()).update(b for b in group if b >= a)
         self._groups, self._rank = groups, rank
         self._residuals = _PairProducts(
             {a: sorted(others) for a, others in sorted(together.items())}
@@ -387,9 +387,9 @@ class PairSums:
         """Return the sum of (e (x) w)(e (x) w)^T of each group, (s r, s r)."""
         r, inner = self._rank, self._coordinates.places(list(range(self._rank)))
         blocks = []
-        for one in map(members, self._groups):
-            whole = self._sums[self._residuals.places(one)][:, :, inner]  # (s, s, r, r)
-            blocks.append(whole.transpose(0, 2, 1, 3).reshape(len(one) * r, len(one) * r))
+        for group in map(members, self._groups):
+            whole = self._sums[self._residuals.places(group)][:, :, inner]  # (s, s, r, r)
+            blocks.append(whole.transpose(0, 2, 1, 3).reshape(len(group) * r, len(group) * r))
         return blocks
 
 
@@ -409,14 +409,14 @@ class _PairProducts:
         self.count = len(self._place)
         self._out = np.empty((self.count, 0))
 
-    def of(self, V: Floats) -> Floats:
-        """Return the products of rows of V (d, n), (count, n); the next call overwrites them."""
-        n = V.shape[1]
+    def of(self, matrix: Floats) -> Floats:
+        """Return the products of rows of (d, n), (count, n); the next call overwrites them."""
+        n = matrix.shape[1]
         if self._out.shape[1] < n:
             self._out = np.empty((self.count, n))
         at, out = 0, self._out[:, :n]
         for a, b, size in self._spans:
-            np.multiply(V[a], V[b : b + size], out=out[at : at + size])
+            np.multiply(matrix[a], matrix[b : b + size], out=out[at : at + size])
             at += size
         return out
 

@@ -76,7 +76,7 @@ class Score(Compact):
 
 @dataclass(frozen=True, slots=True)
 class _Stack:
-    """Scores of the same coordinates as one, `score`, and how many of its groups are whose."""
+    """Scores of the same coordinates as one `score`, and how many groups each of them has."""
 
     score: Score
     sizes: dict[int, int]
@@ -85,32 +85,32 @@ class _Stack:
     def of(cls, scores: Mapping[int, Score]) -> _Stack:
         """Put the residuals below each other."""
         groups, row = [], 0
-        for one in scores.values():
-            groups += [tuple(row + i for i in group) for group in one.members]
-            row += len(one.R)
+        for score in scores.values():
+            groups += [tuple(row + i for i in group) for group in score.members]
+            row += len(score.R)
         first = next(iter(scores.values()))
-        stacked = replace(first, R=np.vstack([one.R for one in scores.values()]), joint=False)
-        sizes = {key: len(one.members) for key, one in scores.items()}
+        stacked = replace(first, R=np.vstack([score.R for score in scores.values()]), joint=False)
+        sizes = {key: len(score.members) for key, score in scores.items()}
         return cls(replace(stacked, subsets=tuple(groups)), sizes)
 
     def parted(self, pieces: Sequence[Piece]) -> dict[int, tuple[Piece, ...]]:
         """Give each score the sums of its own groups."""
         ends = np.cumsum(list(self.sizes.values())).tolist()
         return {
-            key: tuple(replace(one, groups=one.groups[end - size : end]) for one in pieces)
+            key: tuple(replace(piece, groups=piece.groups[end - size : end]) for piece in pieces)
             for (key, size), end in zip(self.sizes.items(), ends, strict=True)
         }
 
 
 def _stacked(scores: Mapping[int, Score]) -> list[_Stack]:
-    """Bring scores of the same coordinates together: these are evaluated and multiplied once."""
-    alike: list[dict[int, Score]] = []
-    for key, one in scores.items():
-        same_space = (group for group in alike if _stackable(next(iter(group.values())), one))
+    """Join scores of the same coordinates, which are then evaluated and multiplied once."""
+    groups: list[dict[int, Score]] = []
+    for key, score in scores.items():
+        same_space = (group for group in groups if _stackable(next(iter(group.values())), score))
         if (group := next(same_space, None)) is None:
-            alike.append(group := {})
-        group[key] = one
-    return [_Stack.of(group) for group in alike]
+            groups.append(group := {})
+        group[key] = score
+    return [_Stack.of(group) for group in groups]
 
 
 def _stackable(one: Score, other: Score) -> bool:
@@ -163,7 +163,7 @@ def sum_rows_on(
     moments: Moments,
     log: Log,
 ) -> dict[int, tuple[Piece, ...]]:
-    """Let the workers of a Dask cluster add up pieces of the log, and merge them in order."""
+    """Add up pieces of the log on the workers of a Dask cluster, and merge them in order."""
     from ivvi.logs.dask import ClusterPass, connected
 
     stacks = _stacked(scores)
@@ -213,12 +213,12 @@ def signed_pieces(meats: Sequence[Meat]) -> tuple[Piece, ...]:
 
 
 def _meats(
-    one: Score, errors: Resolved, ordered: bool, roles: Roles, *, inside: bool = False
+    score: Score, errors: Resolved, ordered: bool, roles: Roles, *, inside: bool = False
 ) -> list[Any]:
-    """Return what the choice of standard errors adds up for a score."""
-    if errors.kind == "robust" and one.diagonal:
-        return [SquareMeat(len(one.R))]
-    return meats_of(one.groups, errors, ordered, roles, inside=inside)
+    """Return the accumulators of the chosen standard errors for a score."""
+    if errors.kind == "robust" and score.diagonal:
+        return [SquareMeat(len(score.R))]
+    return meats_of(score.groups, errors, ordered, roles, inside=inside)
 
 
 def meats_of(
@@ -229,7 +229,7 @@ def meats_of(
     *,
     inside: bool = False,
 ) -> list[Any]:
-    """Return what the choice of standard errors adds up: one sum for each combined cluster.
+    """Return the accumulators of the chosen standard errors: one sum for each combined cluster.
 
     Rows are added with the codes of `clusters.Codes`, one array for each of them.
     """
@@ -282,10 +282,10 @@ class _ScoreRows:
             part: slice | Ints = slice(start, start + self._chunk)
             if used is not None:
                 part = used[part]
-            some = V[:, part]
-            centred = self._centred[:, : some.shape[1]]
-            np.subtract(some, self._shift[:, None], out=centred[:-1])
-            values = np.matmul(self._map, centred, out=self._values[:, : some.shape[1]])
+            columns = V[:, part]
+            centred = self._centred[:, : columns.shape[1]]
+            np.subtract(columns, self._shift[:, None], out=centred[:-1])
+            values = np.matmul(self._map, centred, out=self._values[:, : columns.shape[1]])
             pairs = []
             for i in range(0, len(self._bounds) - 1, 2):
                 resid, white = (values[self._bounds[j] : self._bounds[j + 1]] for j in (i, i + 1))

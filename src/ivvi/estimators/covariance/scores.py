@@ -83,7 +83,7 @@ class Scored(Compact):
         return len(self.pieces).bit_length()
 
     def _total(self, coefficients: int | None, which: Sequence[int] | None = None) -> list[Floats]:
-        """Add the pieces up, those of all groups of residuals or of some."""
+        """Add up the pieces of all groups of residuals, or of some."""
         scale = self.n / self.weight**2
         factors = [
             scale * small_sample(piece.clusters, self.n, coefficients, self.lost)

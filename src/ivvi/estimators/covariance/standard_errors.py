@@ -136,7 +136,7 @@ class StandardErrors:
     def for_log(
         self, log: Log, absorb: Columns = (), *, independent: bool = False
     ) -> tuple[StandardErrors, Log]:
-        """Return the errors as they are asked of a log, and the log with their columns read.
+        """Return the errors requested for a log, and the log with their columns read.
 
         Where none are named, these are the columns whose names became instruments, if any, or the
         columns to `absorb` that hold their groups (`outer_groups`); without episodes that of the
@@ -212,24 +212,24 @@ class StandardErrors:
         counts: Counts,
         d_phi: int,
         roles: Roles | None = None,
-        alike: StepDependence | None = None,
+        dependence: StepDependence | None = None,
     ) -> settled.Resolved:
         """Return the errors to use where there are sums but no rows.
 
         Clustered by the column whose sums are held one by one, and by a second one of which they
-        are; else unadjusted. Steps at which episodes are `alike`, and names that became
-        instruments, are warned of where they are not held.
+        are; else unadjusted. There is a warning if sums by step are missing though episodes share
+        something at a step (`dependence`), or sums by names that became instruments.
         """
         by, *others = summed = _held(
             moments, "episode" if roles is None else roles.episode or "row"
         )
         usual = self if roles is None else self._usually(roles)
         if usual is not self and set(usual.columns) <= set(summed):
-            return usual.for_sums(moments, counts, d_phi, roles, alike)
+            return usual.for_sums(moments, counts, d_phi, roles, dependence)
         step = None if roles is None else roles.moment
         resolved = self._for_sums(by, counts, d_phi, others)
-        if alike is not None and not self.columns and resolved.clusters:
-            resolved = resolved.with_shared_steps(step, alike, rows=step in others)
+        if dependence is not None and not self.columns and resolved.clusters:
+            resolved = resolved.with_shared_steps(step, dependence, rows=step in others)
         if len(resolved.clusters) >= 2:
             resolved = resolved.without_pairs()
         if roles is None or usual is self:
@@ -277,12 +277,12 @@ class StandardErrors:
                 return own
         if log is None:
             return self.for_moments(moments)
-        alike = step_dependence(moments, roles.moment, log)
+        dependence = step_dependence(moments, roles.moment, log)
         errors, log = self.for_log(log)
-        return errors.resolve(log, counts, len(moments.design.phi_names), alike)
+        return errors.resolve(log, counts, len(moments.design.phi_names), dependence)
 
     def as_kept(self, moments: Moments, episode: str | None) -> StandardErrors:
-        """Return what can be asked again of the sums that moments hold, without rows."""
+        """Return the errors that can be computed again from the sums of moments, without rows."""
         kind = "unadjusted" if self.kind in ("unadjusted", "bekker") else "auto"
         summed = _held(moments, episode) if moments.episodes is not None else ()
         columns = self.columns if set(self.columns) <= set(summed) else ()
@@ -324,21 +324,21 @@ class StandardErrors:
         for _ in walk:
             pass
         counts = Counts(transitions=moments.n, episodes=walk.counts.episodes)
-        alike = step_dependence(moments, log.roles.moment, log)
-        return errors.resolve(log, counts, d_phi, alike)
+        dependence = step_dependence(moments, log.roles.moment, log)
+        return errors.resolve(log, counts, d_phi, dependence)
 
     def resolve(
         self,
         log: Log,
         counts: Counts,
         d_phi: int,
-        alike: StepDependence | None = None,
+        dependence: StepDependence | None = None,
         paths: SharedPaths | None = None,
     ) -> settled.Resolved:
         """Return the errors to use for a log, once its rows have been counted.
 
-        `alike` is how much episodes share at a step, and `paths` which of them share the path of
-        an instrument, where a pass has seen it.
+        `dependence` is how much episodes share at a step, and `paths` which of them share the
+        path of an instrument, where a pass has seen it.
         """
         n, episodes = counts.transitions, counts.episodes
         kind, note = "unadjusted" if self.kind == "bekker" else self.kind, ""
@@ -377,7 +377,7 @@ class StandardErrors:
         resolved = settled.Resolved(self, kind, clusters, bandwidth, note, few_rows=few)
         if self.columns or n <= episodes:
             return resolved
-        return resolved.with_shared(log, alike, paths)
+        return resolved.with_shared(log, dependence, paths)
 
     def _clusters(self, log: Log) -> tuple[str, ...]:
         if not self.columns and log.roles.episode is None:

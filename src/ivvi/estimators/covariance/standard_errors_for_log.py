@@ -52,11 +52,11 @@ class Resolved:
 
     @property
     def guarded(self) -> bool:
-        """Whether ways of clustering that nobody named count only where they add (`Scored`)."""
+        """Whether clusters that nobody named count only if they add variance (`Scored`)."""
         return not self.requested.columns
 
     def counting_effects(self) -> Resolved:
-        """Return the same corrected for degrees of freedom, unless that was refused.
+        """Return the same corrected for degrees of freedom, unless the user turned that off.
 
         Absorbed effects are many coefficients: without the correction variances are too small.
         """
@@ -65,31 +65,33 @@ class Resolved:
         return replace(self, requested=replace(self.requested, debiased=True))
 
     def with_shared(
-        self, log: Log, alike: StepDependence | None, paths: SharedPaths | None
+        self, log: Log, dependence: StepDependence | None, paths: SharedPaths | None
     ) -> Resolved:
-        """Return the same clustered by what a pass has seen episodes to share."""
-        resolved = self if alike is None else self.with_shared_steps(log.roles.moment, alike)
-        if paths is None or (alike is not None and alike.is_the_same(paths.instruments)):
+        """Return the same clustered by what episodes share, as a pass over the rows has shown."""
+        resolved = self
+        if dependence is not None:
+            resolved = self.with_shared_steps(log.roles.moment, dependence)
+        if paths is None or (dependence is not None and dependence.is_the_same(paths.instruments)):
             return resolved
         return resolved.with_shared_paths(str(log.roles.episode), paths)
 
     def with_shared_steps(
-        self, step: str | None, alike: StepDependence, *, rows: bool = True
+        self, step: str | None, dependence: StepDependence, *, rows: bool = True
     ) -> Resolved:
-        """Return the same clustered by step too, where episodes share what a step brings."""
-        if step is None or not alike.matters:
+        """Return the same clustered by step too, if episodes share shocks of a step."""
+        if step is None or not dependence.matters:
             return self
-        few = alike.steps < FEWEST_STEPS
+        few = dependence.steps < FEWEST_STEPS
         if few or not rows or self.kind != "clustered" or self.requested.kind != "auto":
             by = self.clusters[0] if self.clusters else "episode"
             remedy = "" if few else f": cluster by {by},{step}"
             warning = (
-                f"{alike.words(step)}, so only {alike.steps:,} steps are independent; the standard "
-                f"errors treat episodes as independent and are too small{remedy}"
+                f"{dependence.words(step)}, so only {dependence.steps:,} steps are independent; "
+                f"the standard errors treat episodes as independent and are too small{remedy}"
             )
             return replace(self, warning=warning)
-        by_step, note = (*self.clusters, step), alike.note(step)
-        return replace(self, clusters=by_step, note=note, inflation=alike.inflation)
+        by_step, note = (*self.clusters, step), dependence.note(step)
+        return replace(self, clusters=by_step, note=note, inflation=dependence.inflation)
 
     def with_shared_paths(self, episode: str, paths: SharedPaths) -> Resolved:
         """Return the same clustered by the groups of episodes that share an instrument's path.
@@ -111,11 +113,11 @@ class Resolved:
         usual = self.requested.usual(roles)
         if not usual:
             return self
-        what = f"clustered by {' and '.join(self.clusters)}" if self.clusters else self.kind
+        kind = f"clustered by {' and '.join(self.clusters)}" if self.clusters else self.kind
         return replace(
             self,
             warning=f"rows with the same {' and '.join(usual)} share an instrument, and {why}: "
-            f"the standard errors are {what} and may be too small; {remedy}",
+            f"the standard errors are {kind} and may be too small; {remedy}",
         )
 
     def without_rows(self, episode: str | None) -> Resolved:
@@ -128,7 +130,7 @@ class Resolved:
         return self.without_pairs() if len(self.clusters) > 1 else self
 
     def without_pairs(self) -> Resolved:
-        """Note what errors that are clustered by two columns leave out without the rows."""
+        """Add a note on what errors clustered by two columns leave out without the rows."""
         return self if WITHOUT_PAIRS in self.note else self.noting(WITHOUT_PAIRS)
 
     def after(self, before: tuple[str, ...], roles: Roles) -> Resolved:
@@ -150,24 +152,25 @@ class Resolved:
         """Return the sums by the column whose groups are independent; None for the episodes.
 
         Of two columns, the one with fewer groups: the instrument has no more draws than that.
-        Groups that nobody `asked` for and that are fewer than `fewest`, or too many to compare,
-        give way to the episodes.
+        If the user has not `asked` for the groups, and they are fewer than `fewest` or too many to
+        compare, the episodes are used.
         """
         others = [name for name in self.clusters if name != episode]
         if not others:
             return None
         if self.guarded:  # episodes share what a step brings, or an instrument's path
             shared = [moments.group_sums(name) for name in others]
-            enough = [one for one in shared if one is not None and len(one) >= fewest]
+            enough = [groups for groups in shared if groups is not None and len(groups) >= fewest]
             return enough[-1] if enough else shared[-1]
-        sums = [one for name in self.clusters if (one := moments.group_sums(name)) is not None]
+        by_name = (moments.group_sums(name) for name in self.clusters)
+        sums = [groups for groups in by_name if groups is not None]
         all_held = len(sums) == len(self.clusters)
-        if not asked and (not all_held or any(len(one) < fewest for one in sums)):
+        if not asked and (not all_held or any(len(groups) < fewest for groups in sums)):
             return None
         if not all_held:
             raise InputError(f"the groups by {' and '.join(self.clusters)} are too many to compare")
-        for one in sums:
-            self.check_count(one.by, len(one))
+        for groups in sums:
+            self.check_count(groups.by, len(groups))
         by = min(sums, key=len)
         return None if by.by == episode else by
 
@@ -184,7 +187,7 @@ class Resolved:
             )
 
     def noting(self, text: str) -> Resolved:
-        """Return the same with one more thing to know, if there is one."""
+        """Return the same with one more note, if it is not empty."""
         return replace(self, note="; ".join(part for part in (self.note, text) if part))
 
     def prepared(self, log: Log) -> Log:

@@ -82,15 +82,15 @@ class StepDependence:
 
     @property
     def inflation(self) -> float:
-        """By how much what episodes share weighs more than if steps were independent."""
+        """By how much the variance that episodes share is larger than with independent steps."""
         return (1 + self.lasting) / (1 - self.lasting)
 
     @property
     def shared(self) -> tuple[str, ...]:
         """The instruments that the episodes of a step share."""
         least = SHARED if self.rows >= FEW_ROWS else ALL_THE_SAME
-        alike = {name for name, rho in self.instruments.items() if rho >= least}
-        return tuple(name for name in self.instruments if name in alike and self.rows > 1.5)
+        several = self.rows > 1.5
+        return tuple(name for name, rho in self.instruments.items() if several and rho >= least)
 
     def is_the_same(self, instruments: tuple[str, ...]) -> bool:
         """Whether all episodes of a step have one value of each of these instruments."""
@@ -115,7 +115,7 @@ class StepDependence:
 
     @property
     def matters(self) -> bool:
-        """Whether errors that know episodes alone are too small.
+        """Whether errors clustered by episode alone are too small.
 
         A trend over a handful of steps looks like shocks that episodes share, and says nothing.
         """
@@ -127,8 +127,8 @@ def step_dependence(
 ) -> StepDependence | None:
     """Measure dependence at a step from the sums that a pass has kept, or return None.
 
-    Sums tell that some episodes share something, such as those of a region, and not whether they
-    share both z and shocks: the first rows of the `log` do, where it is given.
+    The sums show that some episodes share something, such as those of a region. Whether they share
+    both z and shocks is seen from the first rows of the `log`, if it is given.
     """
     sums = moments.group_sums(step)
     if sums is None or len(sums) < 2 or not others_of_step(sums) > 0:
@@ -153,8 +153,8 @@ def step_dependence(
     sure = rho_e >= chance
     largest = max([*rho_z, *rho_x], default=0.0) * max(rho_e[sure], default=0.0)
     factor = 1 + more * max(largest, 0.0)
-    some = (rho_z >= chance).any() and sure.any() and len(sums) >= FEWEST_STEPS
-    if log is not None and some and factor < MATTERS:
+    both_shared = (rho_z >= chance).any() and sure.any() and len(sums) >= FEWEST_STEPS
+    if log is not None and both_shared and factor < MATTERS:
         factor = max(factor, _products(moments, log, str(step), of_z, exact.residual_map[sure]))
     names = [name for name, c in zip(design.psi_names, design.psi_columns, strict=True) if c in psi]
     return StepDependence(
@@ -190,7 +190,7 @@ def correlations(moments: Moments, sums: GroupSums, maps: Floats) -> Floats:
 
 
 def _products(moments: Moments, log: Log, step: str, of_z: Floats, of_e: Floats) -> float:
-    """Return by how much products of instruments and residuals depend in a log's first rows.
+    """Return how much products of instruments and residuals depend within steps, in the first rows.
 
     (sum_t G_t^2) / (sum_i g_i^2) of the largest that is surely above one, for products g = z e
     and their sums G_t by step; one where none is. Without dependence sum_t G_t^2 - sum_i g_i^2
@@ -229,7 +229,7 @@ def _lasting(moments: Moments, sums: GroupSums, maps: Floats) -> float:
     means -= means.mean(axis=0)
     squares = np.sum(means**2, axis=0)
     pairs = np.sum(means[1:] * means[:-1], axis=0)
-    alike = float(np.max(np.divide(pairs, squares, out=np.zeros(len(maps)), where=squares > 0)))
-    if alike + 1 / steps < LASTING / np.sqrt(steps):
+    r = float(np.max(np.divide(pairs, squares, out=np.zeros(len(maps)), where=squares > 0)))
+    if r + 1 / steps < LASTING / np.sqrt(steps):
         return 0.0
-    return min(alike + (1 + 3 * alike) / steps, MOST_LASTING)
+    return min(r + (1 + 3 * r) / steps, MOST_LASTING)

@@ -95,7 +95,7 @@ class Covariance:
         return covariance
 
     def plus(self, blocks: Floats) -> Covariance:
-        """Return the covariance with more of each output's own, (d_y, d_phi, d_phi)."""
+        """Return the covariance plus a matrix for each output, (d_y, d_phi, d_phi)."""
         joint = None
         if self.joint is not None:
             d_y, d_phi = blocks.shape[:2]

@@ -70,7 +70,7 @@ class Descent:
     dual: numpy_kernel.DualLoop | None = None
 
     def run(self, rows: RowSource, checkpoint: Checkpoint | None = None) -> numpy_kernel.NumpyState:
-        """Take all steps, going on where an earlier run was killed."""
+        """Take all steps, and resume where an earlier run was interrupted."""
         size = CHUNK if self.batch is None else max(self.batch, CHUNK // self.batch * self.batch)
         with _double_precision(self.compiled):
             state, take = self.begin()
@@ -114,7 +114,7 @@ class Descent:
         points = jnp.asarray(self.points)
 
         def take_compiled(state: Any, Phi: Floats, Psi: Floats, Y: Floats, edges: list[int]) -> Any:
-            parts = (V.reshape(len(edges) - 1, edges[1], -1) for V in (Phi, Psi, Y))
+            parts = (block.reshape(len(edges) - 1, edges[1], -1) for block in (Phi, Psi, Y))
             return jax_kernel.advance(state, *parts, points=points, **settings)
 
         return begun, take_compiled

@@ -156,7 +156,7 @@ class Online:
         return self._method.judged(self.state, descent.setup, moments, exact, [self.state.t], [W])
 
     def copy(self) -> Online:
-        """Return the same state, to go back to when a delivery fails."""
+        """Return a copy of the state, to go back to if a delivery fails."""
         other = copy.copy(self)
         other.state, other._seen, other._checked = copy.deepcopy(
             (self.state, self._seen, self._checked)

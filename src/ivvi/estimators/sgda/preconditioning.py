@@ -136,7 +136,7 @@ def decouple(Phi: Floats, Psi: Floats) -> tuple[Transformed, Transformed]:
 
 
 def largest_eigenvalue(rows: Floats, steps: int = 30) -> float:
-    """Return that of the second moments of rows, by power iteration: O(n d), no d x d matrix."""
+    """Return the largest eigenvalue of the rows' second moments, by power iteration in O(n d)."""
     v = np.ones(rows.shape[1]) / np.sqrt(rows.shape[1])
     value = 0.0
     for _ in range(steps):
@@ -178,7 +178,7 @@ class Start(Compact):
 
 
 def plain_setup(design: Design, start: Start, schedule: Schedule) -> Setup:
-    """Raw features and a schedule as it is given, as in the paper."""
+    """Return the setup of the paper: raw features and the given schedule."""
     return Setup(*start.arrays(design), Raw(), Raw(), schedule, "last")
 
 

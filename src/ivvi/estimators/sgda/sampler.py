@@ -109,10 +109,10 @@ class Shuffled:
             _episodes(self._rows), return_inverse=True, return_counts=True
         )
         members = np.split(np.argsort(inverse, kind="stable"), np.cumsum(count)[:-1])
-        many = len(count)
-        chosen = rng.integers(many, size=many) if self._draws else rng.permutation(many)
+        episodes = len(count)
+        chosen = rng.integers(episodes, size=episodes) if self._draws else rng.permutation(episodes)
         order = np.concatenate([members[i] for i in chosen])
-        return order, np.repeat(np.arange(many), count[chosen])
+        return order, np.repeat(np.arange(episodes), count[chosen])
 
 
 class Streamed:
@@ -195,7 +195,7 @@ def evaluate(design: Design, rows: Batch, mean_weight: float) -> Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What one pass over raw rows gives: number, mean weight, counts, and a random sample."""
+    """The result of one pass over raw rows: number, mean weight, counts, and a random sample."""
 
     n: int
     mean_weight: float
@@ -263,7 +263,7 @@ def _have(waiting: list[tuple[Position | None, Batch]], used: int) -> int:
 def _split(
     waiting: list[tuple[Position | None, Batch]], used: int, count: int
 ) -> tuple[Batch, list[tuple[Position | None, Batch]], int]:
-    """Take the next `count` rows; returns them, what is still held and what of it is used."""
+    """Take the next `count` rows; return them, the rows still held, and which of these are used."""
     chunk = take_rows(concatenate([batch for _, batch in waiting]), slice(used, used + count))
     used += count
     while waiting and used >= len(waiting[0][1]):

@@ -77,7 +77,7 @@ class Curve(TableResult):
         return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
     def summary(self) -> str:
-        """Return what is drawn, and over which range, in a line."""
+        """Return one line that says what is drawn and over which range."""
         low, high = float(np.min(self.x)), float(np.max(self.x))
         return (
             f"{self.output} against {self.variable} from {low:.4g} to {high:.4g}, with a "
@@ -174,7 +174,7 @@ def deviations(fit: Fit, output: int) -> Floats:
 
 
 def episodes_of(moments: Moments) -> EpisodeMoments:
-    """Return the moments of single episodes, of which there must be two."""
+    """Return the moments of single episodes; refuse fewer than two episodes."""
     if moments.episodes is None:
         raise InputError("bands need per-episode moments: estimate with episodes=True")
     if len(moments.episodes) < 2:
@@ -270,7 +270,7 @@ def _spread(fit: Fit, name: str) -> tuple[float, float, float]:
 
 
 def _without(all_moments: Moments, episodes: EpisodeMoments, gone: np.ndarray) -> Moments:
-    """Return the moments of all episodes but some."""
+    """Return the moments without those of some episodes."""
     weight, mean, scatter = all_moments.weight, all_moments.mean, all_moments.scatter
     for e in gone:
         rest = weight - episodes.weight[e]

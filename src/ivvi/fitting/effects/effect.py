@@ -35,7 +35,7 @@ CAVEAT = "the bands take the features as given and do not account for their choi
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """States of the log: for how many of them the effect is positive.
+    """A group of the log's states, and the share of them with a positive effect.
 
     `low` and `high` bound the share at the level of the bands. `low` counts the states whose band
     for all states together lies above zero. `high` counts all states except those whose band lies
@@ -95,8 +95,8 @@ class Effect(TableResult):
     def summary(self) -> str:
         """Return the effect at a few points, and for whom it is positive, as text."""
         lines = [
-            *([f"WARNING {self.caveat}"] if self.caveat else []),
             f"effect of one unit of {self.action} on {self.output} along {self.over}",
+            *([f"WARNING {self.caveat}"] if self.caveat else []),
             f"{self.over:>12} {'effect':>10} {'std.err.':>10}   "
             f"{100 * self.level:g}% each point       all points",
         ]
@@ -130,7 +130,7 @@ class Effect(TableResult):
         return figure
 
     def draw(self, axes: Any) -> None:
-        """Draw the effect into axes that there are."""
+        """Draw the effect into existing axes."""
         level = f"{100 * self.level:g}%"
         if len(self.x) <= FEW_VALUES:
             wide, thin = (self.estimate - self.lower), (self.estimate - self.low)
@@ -149,7 +149,7 @@ class Effect(TableResult):
 
 
 def group_line(group: Group) -> str:
-    """Return a group of states in a line."""
+    """Return one line of text about a group of states."""
     return (
         f"  {group.name:<28} {group.share:>6.1%} [{group.low:.1%}, {group.high:.1%}]   "
         f"{group.average:.4g} ({group.se:.2g})"
@@ -221,7 +221,7 @@ def effect(  # noqa: PLR0913
 
 
 def _caveat(fit: Fit, contrast: Contrast, *, flat: bool) -> str:
-    """Say what the bands leave out: doubts of the fit, its instruments, features and their choice.
+    """Return what the bands do not cover: doubts about the fit, weak instruments, chosen features.
 
     `flat` is whether the features make the effect the same at all points.
     """
@@ -237,7 +237,7 @@ def _caveat(fit: Fit, contrast: Contrast, *, flat: bool) -> str:
 
 
 def _same_everywhere(roles: Roles, contrast: Contrast) -> str:
-    """Say that the features cannot let an effect vary, and which could."""
+    """Return a warning that these features keep the effect constant, and how to let it vary."""
     action, over = contrast.action, contrast.over
     remedy = "fit with --features auto (phi='auto')"
     if roles.formula:
@@ -263,7 +263,7 @@ def _indicator(name: str, roles: Roles) -> str:
 
 
 def _in_numbers(at: Mapping[str, float | str], roles: Roles) -> dict[str, float]:
-    """Return values that are held, levels of categories as 0 and 1."""
+    """Return the fixed values as numbers, with levels of categories as 0 and 1."""
     coded = {category.column: category for category in roles.categories}
     numbers: dict[str, float] = {}
     for name, value in at.items():
@@ -282,7 +282,7 @@ def _in_numbers(at: Mapping[str, float | str], roles: Roles) -> dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """An action that is moved between two values, `ends`, and the state along which it is asked."""
+    """An action moved between two values, `ends`, and the variable its effect changes with."""
 
     roles: Roles
     sample: Sample
@@ -320,7 +320,7 @@ class Contrast:
         return cls(roles, sample, action, over or names[0], ends)
 
     def usual_output(self, roles: Roles) -> str:
-        """The output that one asks about first."""
+        """The output that is used if none is named."""
         outputs = roles.outputs
         if roles.reward is not None:
             return outputs[-1]
@@ -406,7 +406,7 @@ def groups_of_states(
 
 
 def _freedom(estimate: Estimate, row: int, combinations: Floats) -> float | None:
-    """Return the degrees of freedom: the fewest that a weight used has; None if normal."""
+    """Return the fewest degrees of freedom of the weights used; None for the normal law."""
     own, used = estimate.W_cov.freedom, combinations.any(axis=0)
     return estimate.freedom if own is None or not used.any() else float(own[row, used].min())
 
@@ -414,7 +414,7 @@ def _freedom(estimate: Estimate, row: int, combinations: Floats) -> float | None
 def _bands(
     estimate: Estimate, row: int, combinations: Floats, level: float, seed: int
 ) -> tuple[Floats, float, float]:
-    """Return standard errors (n,), and half-widths in them: for a point, and for all."""
+    """Return standard errors (n,), and how many of them each band reaches: for a point, for all."""
     block = estimate.W_cov.blocks[row]
     if not block.size or not np.isfinite(block).all():
         raise InputError(

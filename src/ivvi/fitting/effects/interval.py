@@ -107,10 +107,10 @@ def interval(  # noqa: PLR0913
     if method not in METHODS:
         raise InputError(f"unknown method {method!r} of a confidence set{hint(method, METHODS)}")
     requested = _requested_errors(se, cluster)
-    told: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
     if is_saved_fit(source):
         source = load_fit(source)
-        told = source.notes + source.doubts
+        doubts = source.notes + source.doubts
     if isinstance(source, Fit | Moments):
         if formula is not None:
             raise InputError("a formula needs a log; a fit or moments already have features")
@@ -120,8 +120,8 @@ def interval(  # noqa: PLR0913
         absorb = source.absorbing(absorb)
         source = as_panel(source, absorb).log if absorb else source
         opened = _SetInputs.of(source, phi, psi, seed, requested, absorb)
-        told = opened.warnings
-    for text in told:
+        doubts = opened.warnings
+    for text in doubts:
         warnings.warn(text, IvviWarning, stacklevel=2)
     effect = PartialledEffect.of(opened.moments, *_named(opened.moments, output, feature))
     errors = opened.errors
@@ -141,11 +141,11 @@ def interval(  # noqa: PLR0913
 def _named(
     moments: Moments, output: str | None, feature: Combination | None
 ) -> tuple[str, Combination]:
-    """Return the effect asked for, or the only one that there is."""
+    """Return the output and feature asked for; by default the only ones."""
     if output is None:
         exact = exactly_fitted(moments, np.diag(Exact().solve(moments).noise_cov))
         noisy = zip(moments.design.outputs, exact, strict=True)
-        output = _only("output", [name for name, one in noisy if not one])
+        output = _only("output", [name for name, is_exact in noisy if not is_exact])
     if feature is None:
         feature = _only("feature", list(partial_out(moments).names))
     return output, feature
@@ -161,19 +161,19 @@ def _only(what: str, names: list[str]) -> str:
 
 
 def _requested_errors(se: StandardErrors | str, cluster: str | tuple[str, ...]) -> StandardErrors:
-    """Return the errors asked for; of the kinds that a set can have."""
+    """Return the errors asked for, as the nearest kind that a confidence set supports."""
     if isinstance(se, str) and se not in SET_ERRORS:
         raise InputError(f"unknown errors {se!r} of a confidence set{hint(se, SET_ERRORS)}")
     requested = StandardErrors.of(se, cluster)
-    alike = {"cr2": "clustered", "wild": "clustered", "bekker": "unadjusted"}
-    return replace(requested, kind=alike.get(requested.kind, requested.kind))
+    nearest = {"cr2": "clustered", "wild": "clustered", "bekker": "unadjusted"}
+    return replace(requested, kind=nearest.get(requested.kind, requested.kind))
 
 
 @dataclass(frozen=True, slots=True)
 class _SetInputs:
-    """What a set is made of: moments, the log if there is one, and the errors to follow.
+    """What a confidence set is made of: moments, standard errors and, if there is one, the log.
 
-    `warnings` are what the rows of a log say against it, which a fit has said before.
+    `warnings` are about the rows of a log; those of a fit were given when it was made.
     """
 
     moments: Moments
@@ -185,7 +185,7 @@ class _SetInputs:
     def of_fit(
         cls, source: Fit | Moments, log: Log | None, requested: StandardErrors, absorb: Columns
     ) -> _SetInputs:
-        """Take the moments of a fit, which has absorbed what it has absorbed."""
+        """Take the moments of a fit, whose effects are already absorbed."""
         if absorb:
             raise InputError(
                 "absorb needs a log; a fit or moments have already absorbed their effects"
@@ -225,11 +225,12 @@ class _SetInputs:
             opened = Log(table, table.roles)
             design = build_design(opened, *table.features)
         opened = opened.remembering()
-        what_is_kept = requested.kept(opened, asked=False)
+        by_cluster = requested.kept(opened, asked=False)
         sums = requested.summed_by(opened)
-        moments, counts = compute_moments(opened, design, **what_is_kept, groups=sums)
-        alike = step_dependence(moments, opened.roles.moment, opened)
-        errors = requested.resolve(opened, counts, len(design.phi_names), alike, moments.paths)
+        moments, counts = compute_moments(opened, design, **by_cluster, groups=sums)
+        dependence = step_dependence(moments, opened.roles.moment, opened)
+        d_phi = len(design.phi_names)
+        errors = requested.resolve(opened, counts, d_phi, dependence, moments.paths)
         estimate, head = Exact().solve(moments), opened.head(episodes=True)
         if not np.isfinite(estimate.W).all():
             return cls(moments, opened, errors)

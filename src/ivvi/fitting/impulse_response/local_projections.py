@@ -42,7 +42,7 @@ STRONG = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ResponseSpec:
-    """What is asked, of which fit and which rows."""
+    """The response that is asked for, and the fit and the rows that answer."""
 
     fit: Fit
     log: Log
@@ -104,7 +104,7 @@ class Projection:
         return cls(Design.build(linear(), linear(), laid_out), output, ahead, steps)
 
     def rows(self, window: Window) -> tuple[Ints, Batch]:
-        """Return the rows of a window that reach so far, and the regression's own."""
+        """Return which rows of a window have enough later steps, and the regression's rows."""
         at, batch = window.followed(self.ahead), window.batch
         a, z = (
             np.hstack([values[at + j] for j in range(self.steps)]) for values in (batch.a, batch.z)
@@ -294,10 +294,10 @@ def _covariance(
 
 
 def _anchored(covariance: Floats, spec: ResponseSpec) -> Floats:
-    """Give h = 0, the fit's own coefficient both ways, the fit's own variance.
+    """Replace the variance at h = 0, where both responses are the fit's coefficient, by the fit's.
 
-    What ways of clustering add is cut at zero in the coordinates of the sums; those of responses
-    are others, in which up to a percent of the standard error can be missing.
+    With several clusters, negative eigenvalues are cut to zero in the coordinates of the sums.
+    Those of responses are others, so that up to a percent of the standard error can be missing.
     """
     at = spec.fit.estimate.design.phi_names.index(spec.action)
     own = float(spec.fit.se[spec.output, at])

@@ -172,7 +172,7 @@ def whole_rows(design: Design, batch: Batch) -> Floats:
 
 
 def why_not_closed(roles: Roles) -> str:
-    """Say why a model of these columns implies no later response; empty where it does."""
+    """Return why a model of these columns implies no later response, or '' if it does."""
     if roles.terminal:
         return "episodes end, so the model's responses at later steps are not powers of W"
     if roles.next_state and len(roles.next_state) != len(roles.predicted):

@@ -93,8 +93,8 @@ def respond(  # noqa: PLR0913
     --------
     >>> import ivvi
     >>> log = ivvi.make_env("linear", dim=1).collect(episodes=60, horizon=60, seed=1)
-    >>> found = ivvi.respond(log, "a0", horizon=4)
-    >>> bool(abs(found.estimate[1] - -0.25) < 3 * found.se[1])     # 0.5 times -0.5
+    >>> response = ivvi.respond(log, "a0", horizon=4)
+    >>> bool(abs(response.estimate[1] - -0.25) < 3 * response.se[1])     # 0.5 times -0.5
     True
     """
     check_level(level)
@@ -115,7 +115,7 @@ def respond(  # noqa: PLR0913
 
 
 def _check(roles: Roles, action: str, horizon: int, later: str) -> None:
-    """Refuse what cannot be asked of a log with these columns."""
+    """Refuse a response that a log with these columns cannot show."""
     if not isinstance(action, str):
         raise InputError(
             f"the action is {action!r}; expected the name of one ({', '.join(roles.action)}): the "

@@ -150,11 +150,11 @@ class Response(TableResult):
         if self.lasts is None:
             return f"No effect of {self.action} on {self.output} is certain at any horizon."
         peak = int(np.argmax(np.abs(self.estimate)))
-        what = f"One more {self.action}"
+        change = f"One more {self.action}"
         if self.push_lasts:
-            what = f"A lasting push of {self.action} (the log's later actions follow it)"
+            change = f"A lasting push of {self.action} (the log's later actions follow it)"
         text = (
-            f"{what} changes {self.output} by {self.estimate[peak]:.3g} at h = {peak}, and is "
+            f"{change} changes {self.output} by {self.estimate[peak]:.3g} at h = {peak}, and is "
             f"certain to matter up to h = {self.lasts}"
         )
         if self.push_lasts:
@@ -258,7 +258,7 @@ class Response(TableResult):
         return finished(figure, path, force=force)
 
     def draw(self, axes: Any) -> None:
-        """Draw the response into axes that there are."""
+        """Draw the response into existing axes."""
         h, level = np.arange(self.horizon), f"{100 * self.level:g}%"
         axes.fill_between(h, self.lower, self.upper, color=IV, alpha=0.15, lw=0)
         axes.fill_between(h, self.low, self.high, color=IV, alpha=0.3, lw=0)

@@ -54,7 +54,7 @@ class LabelledSums:
 
 
 def doubt_together(one: LabelledSums, two: LabelledSums, total: Moments, roles: Roles) -> str:
-    """Return in a sentence why the sums of two parts should not have been added, or nothing."""
+    """Return why the sums of two parts should not have been added, or '' if they may be."""
     if min(one.moments.n, two.moments.n) < FEWEST:
         return ""
     return next(_other_units(one, two, roles), "") or next(_other_effects(one, two, total), "")
@@ -133,7 +133,7 @@ def _other_effects(one: LabelledSums, two: LabelledSums, total: Moments) -> Iter
 
 
 def _remedy(label: str, *, moved: bool) -> str:
-    """Say what to do about parts that differ in their levels alone, or in the effect itself."""
+    """Return advice for parts that differ only in their levels, or in the effect itself."""
     if moved:
         return (
             "the levels of outcome and instrument differ between the two for reasons that no "
@@ -148,7 +148,7 @@ def _remedy(label: str, *, moved: bool) -> str:
 
 
 def _inflation(part: LabelledSums) -> float:
-    """Return the most by which dependent or uneven rows may raise an unadjusted variance."""
+    """Return the largest factor by which dependent or uneven rows may raise a plain variance."""
     return max(LEAST_FACTOR, (1 + part.moments.n / max(part.counts.episodes, 1)) / 2)
 
 

@@ -50,7 +50,7 @@ class OpenEpisodes:
     def followed_by(
         self, numbers: Mapping[Any, int], steps: Mapping[Any, Any], rows: pa.Table | None
     ) -> OpenEpisodes:
-        """Return what is open after a delivery with these episodes; the oldest may be dropped."""
+        """Return the episodes that are open after a delivery; the oldest may be dropped."""
         if not numbers:
             return self
         old = [name for name in self.known if name not in numbers]
@@ -65,7 +65,7 @@ class OpenEpisodes:
             gone = len(names) // 4
             text = (
                 f"the last rows of {len(names):,} episodes take too much memory: those of the "
-                f"{gone:,} oldest are dropped, and these episodes start afresh if they continue"
+                f"{gone:,} oldest are dropped, and these count as new episodes if they continue"
             )
             warnings.warn(text, IvviWarning, stacklevel=4)
             known, rows = {name: known[name] for name in names[gone:]}, rows.slice(gone)
@@ -102,7 +102,7 @@ class OpenEpisodes:
 
 
 class OpenBatch:
-    """The transitions of a delivery, those whose first half has waited before the others.
+    """The transitions of a delivery; those that began in an earlier delivery come first.
 
     Iterate it once; then `counts` are those of the delivery, with the episodes that are new, and
     `open` is what waits for the next one.
@@ -158,7 +158,7 @@ class OpenBatch:
         return np.array([self._number_of[name] for name in names], dtype=np.int64)
 
     def _pairs(self) -> pa.Table:
-        """Return the last row of each continuing episode and its first one here, in turn."""
+        """Return, in turn, the last row of each continuing episode and its first new row."""
         awaited, rows = set(self._going_on), []
         for block in self._table.batches(self._roles.columns, self._roles.numeric, 1 << 16):
             if not awaited:
@@ -168,9 +168,9 @@ class OpenBatch:
             chosen = [i for i, name in enumerate(names) if name in awaited]
             rows.append(_take(pa.Table.from_batches([starts]), chosen))
             awaited -= set(names)
-        here, count = pa.concat_tables(rows), len(self._going_on)
-        names = here.column(self._roles.episode).to_pylist()
-        both = [self._before.waiting(names), here]
+        first_rows, count = pa.concat_tables(rows), len(self._going_on)
+        names = first_rows.column(self._roles.episode).to_pylist()
+        both = [self._before.waiting(names), first_rows]
         in_turn = np.arange(2 * count).reshape(2, count).T.ravel().tolist()
         return _take(pa.concat_tables(both, promote_options="permissive"), in_turn)
 

@@ -76,15 +76,16 @@ class Shard(TableResult):
         progress: Progress | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> Shard:
-        """Walk once over a log; sums by episode are by all that errors may be clustered by.
+        """Make the sums in one pass over a log.
 
-        That is by step (or date) too; or by the columns whose names became instruments.
+        With `episodes` they are also kept by all that errors may be clustered by: episodes and
+        steps (or dates), or the columns whose names became instruments.
         """
-        log, what_is_kept = log.watched(progress), {}
+        log, by_cluster = log.watched(progress), {}
         if episodes:
             errors, log = StandardErrors().for_log(log)
-            what_is_kept = errors.kept(log)
-        moments, counts = compute_moments(log, design, **what_is_kept, checkpoint=checkpoint)
+            by_cluster = errors.kept(log)
+        moments, counts = compute_moments(log, design, **by_cluster, checkpoint=checkpoint)
         return cls(moments, counts, log.roles, hashes(log), log.label)
 
     def __add__(self, other: Shard) -> Shard:
@@ -136,7 +137,7 @@ class Shard(TableResult):
         )
 
     def __radd__(self, other: int) -> Shard:
-        """Let `sum` begin with its zero."""
+        """Add to the zero with which `sum` begins."""
         if other != 0:
             return NotImplemented
         return self
@@ -189,7 +190,7 @@ class Shard(TableResult):
         design, roles = restore_design(facts)
         unpack_fields(Counts, facts["counts"])
         if not all(isinstance(name, str) for name in (facts["label"], *facts["files"])):
-            raise FileError("not sound: its label or files are not text")
+            raise FileError("invalid: its label or files are not text")
         return cls(
             Moments.restore(design, facts["moments"], arrays),
             Counts(**facts["counts"]),
@@ -263,7 +264,7 @@ def _levels_of(category: CodedColumn, label: str) -> str:
 
 
 def _warn_of_other_rows(ours: Shard, theirs: Shard) -> None:
-    """Say that two places have chosen their rows, or ended their episodes, differently."""
+    """Warn that two logs have chosen their rows, or ended their episodes, differently."""
     for name in ("where", "terminal"):
         values = [getattr(shard.roles, name) for shard in (ours, theirs)]
         words = [v if isinstance(v, str | None) else ", ".join(v) for v in values]
@@ -280,7 +281,7 @@ def _warn_of_other_rows(ours: Shard, theirs: Shard) -> None:
 
 
 def _warn_of_lost_episodes(by_label: Mapping[str, str | None]) -> None:
-    """Say that sums by episode, or by another cluster, are lost, and what that costs."""
+    """Warn that sums by episode, or by another cluster, are lost, and what that costs."""
     named = [f"{label} by {by or 'nothing'}" for label, by in by_label.items()]
     text = (
         f"{' and '.join(named)} do not match: the combined sums are not kept by episode, and "
@@ -290,7 +291,7 @@ def _warn_of_lost_episodes(by_label: Mapping[str, str | None]) -> None:
 
 
 def _warn_of_new_episodes(label: str, episode: str) -> None:
-    """Say that ids which are met again are taken for those of other episodes, and why."""
+    """Warn that ids which come again are taken for those of other episodes, and why."""
     text = (
         f"{label} starts numbering {episode} and steps from the beginning again, so these count "
         f"as new episodes; if they are the same ones, the standard errors are too small: use steps "
@@ -326,13 +327,13 @@ def open_like(
 
 def check_same(expected: Design, other: Design, label: str) -> None:
     """Refuse moments of other columns or features, naming the first that differs."""
-    for what in ("outputs", "phi_names", "psi_names"):
-        ours, theirs = getattr(expected, what), getattr(other, what)
+    for field in ("outputs", "phi_names", "psi_names"):
+        ours, theirs = getattr(expected, field), getattr(other, field)
         if ours != theirs:
             pairs = zip(ours, theirs, strict=False)
             differ = [f"{b!r} instead of {a!r}" for a, b in pairs if a != b]
             detail = differ[0] if differ else f"{len(theirs)} instead of {len(ours)}"
-            kind = {"outputs": "outputs", "phi_names": "features phi"}.get(what, "features psi")
+            kind = {"outputs": "outputs", "phi_names": "features phi"}.get(field, "features psi")
             raise InputError(
                 f"{label} has other {kind}: {detail}; take columns and features from one moments "
                 "file (ivvi moments --like)"

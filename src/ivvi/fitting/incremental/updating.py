@@ -33,7 +33,8 @@ ROUNDED, MOST_NEAR = 1e-4, 512
 """Standard deviations by which the same value may differ in two files, and rows that are compared
 with each."""
 FEWEST_AGAIN, DISTINCT = 5, 0.98
-"""Rows of the model that stand in a new log by no chance, if so many of its rows differ."""
+"""Rows that a new log must share with the model to be refused, if this share of its rows is
+distinct."""
 
 
 def update(
@@ -128,7 +129,7 @@ def _check_new(log: Log, sample: Sample, place: str) -> None:
     Instruments are left out: those that are means (``loo:``) change with the other rows.
     """
     head = log.watched(None).head()
-    known, fresh = (np.column_stack([one.x, one.a, one.y]) for one in (sample, head))
+    known, fresh = (np.column_stack([rows.x, rows.a, rows.y]) for rows in (sample, head))
     if not (len(known) and len(fresh)):
         return
     spread = known.std(axis=0)
@@ -145,7 +146,7 @@ def _check_new(log: Log, sample: Sample, place: str) -> None:
 
 
 def _stand_in(known: Floats, fresh: Floats) -> NDArray[np.bool_]:
-    """Return which rows (m, d) are among others (n, d), up to 1 in every column; different ones."""
+    """Return whether each distinct row of (m, d) is among others (n, d), up to 1 per column."""
     factors = np.random.default_rng(0).normal(size=known.shape[1])
     keys = fresh @ factors
     order = np.argsort(keys)
@@ -161,18 +162,18 @@ def _stand_in(known: Floats, fresh: Floats) -> NDArray[np.bool_]:
 
 def _check_steps(old: Moments, new: Moments, log: Log, place: str) -> None:
     """Refuse rows of episodes and steps that the model has, where it keeps both by name."""
-    one, two, roles = old.episodes, new.episodes, log.roles
+    known, added, roles = old.episodes, new.episodes, log.roles
     numbered = dict(roles.asked).get("step", (roles.step,)) != (roles.step,)
-    if numbered or not roles.derived or one is None or two is None or one.by:
+    if numbered or not roles.derived or known is None or added is None or known.by:
         return
-    if one.counted and two.counted:  # ids that only count may be those of others
+    if known.counted and added.counted:  # ids that only count may be those of others
         return
-    if one.spans is None or two.spans is None or not (one.labels and two.labels):
+    if known.spans is None or added.spans is None or not (known.labels and added.labels):
         return
-    known = dict(zip(one.labels, one.spans.tolist(), strict=True))
-    own = zip(two.labels, two.spans.tolist(), strict=True)
-    pairs = [(span, known[label]) for label, span in own if label in known]
-    again = sum(here[0] <= there[1] and there[0] <= here[1] for here, there in pairs)
+    known_spans = dict(zip(known.labels, known.spans.tolist(), strict=True))
+    added_spans = zip(added.labels, added.spans.tolist(), strict=True)
+    pairs = [(span, known_spans[label]) for label, span in added_spans if label in known_spans]
+    again = sum(span[0] <= other[1] and other[0] <= span[1] for span, other in pairs)
     if again >= max(FEWEST_AGAIN, len(pairs) / 2):
         raise DataError(
             f"{log.label} holds {again:,} values of {roles.episode} with a {roles.step} that is "
@@ -183,7 +184,7 @@ def _check_steps(old: Moments, new: Moments, log: Log, place: str) -> None:
 
 
 def _since(roles: Roles) -> str:
-    """Say how the new rows are cut from all: with the last old row, whose next state is new."""
+    """Return how to choose the new rows: with the last old row, whose next state is new."""
     step = next(iter(dict(roles.asked).get("step", ())), roles.step)
     if not (roles.derived and step and roles.episode):
         return " (such as --where \"date >= '2024-02-01'\")"
@@ -194,7 +195,7 @@ def _since(roles: Roles) -> str:
 
 
 def _without_seam(log: Log, error: NoNextStateError) -> str:
-    """Say what a log lacks whose rows follow those of the model and nothing in the log itself."""
+    """Return the error for a log whose rows continue those of the model, but not each other."""
     if " one row long" not in str(error):  # ids or steps are wrong
         return str(error)
     return (
@@ -204,12 +205,12 @@ def _without_seam(log: Log, error: NoNextStateError) -> str:
 
 
 def _warn_of_lost_steps(old: Moments, new: Moments, roles: Roles) -> None:
-    """Say that episodes go on without their last old row, where ids and steps are known."""
-    one, two = old.episodes, new.episodes
-    if one is None or two is None or one.spans is None or two.spans is None:
+    """Warn of episodes that continue without their last old row, where ids and steps are known."""
+    known, added = old.episodes, new.episodes
+    if known is None or added is None or known.spans is None or added.spans is None:
         return
-    last = dict(zip(one.labels, one.spans[:, 1].tolist(), strict=False))
-    starts = zip(two.labels, two.spans[:, 0].tolist(), strict=False)
+    last = dict(zip(known.labels, known.spans[:, 1].tolist(), strict=False))
+    starts = zip(added.labels, added.spans[:, 0].tolist(), strict=False)
     steps = [first - last[label] for label, first in starts if label in last]
     lost = sum(step > 1 for step in steps)
     if roles.derived and lost > len(steps) / 2:
@@ -221,7 +222,7 @@ def _warn_of_lost_steps(old: Moments, new: Moments, roles: Roles) -> None:
 
 
 def _keys(rows: Floats) -> Floats:
-    """Return a number for each row (n, d), the same for the same values, whatever stands beside."""
+    """Return a number for each row (n, d), which depends on the values of that row alone."""
     factors, keys = np.random.default_rng(0).normal(size=len(rows.T)), np.zeros(len(rows))
     for factor, column in zip(factors.tolist(), rows.T, strict=True):
         keys += factor * column
@@ -229,7 +230,7 @@ def _keys(rows: Floats) -> Floats:
 
 
 def _with_warning(fit: Fit, old: Fit) -> Fit:
-    """Warn where the errors are no longer those of the model: clusters that it does not keep."""
+    """Warn if errors cannot be clustered as in the model, which does not keep those clusters."""
     if fit.inference is None:
         return fit
     errors = fit.errors.after(tuple(dict(old.estimate.W_cov.clusters)), fit.roles)

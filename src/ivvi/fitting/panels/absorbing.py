@@ -126,7 +126,7 @@ class AbsorbedTable:
     ) -> None:
         names = match_columns(columns, list(log.table.schema.names), "absorb")
         if not names:
-            raise InputError("no column to absorb is given")
+            raise InputError("name at least one column to absorb")
         _check_columns(names, log.roles)
         self._lengths, self._halved = lengths, halved or str(log.roles.episode)
         self._layout, self.names, self._clusters = design, names, log.roles.cluster
@@ -385,7 +385,7 @@ def _unique(design: Design) -> list[str]:
 
 
 def _roles(roles: Roles, design: Design) -> tuple[list[int], Roles]:
-    """Give the varying columns of v their roles; returns their order and the roles."""
+    """Assign roles to the varying columns of v; return their order and the roles."""
     names, shared, psi = _unique(design), set(design.shared), set(design.psi_columns)
     varying = [int(c) for c in design.varying]
     y = set(design.y_columns)

@@ -130,7 +130,7 @@ class ControlLevels:
 
 
 def _later(residuals: PartialledRows, g: Floats) -> tuple[str, str]:
-    """Say what a plan takes the controls for, or why there is none."""
+    """Return how a plan treats the controls, held or drawn, and else why there can be no plan."""
     roles, rows, names = residuals.roles, residuals.rows, residuals.partialled.controls
     moved = [name for name in names if f"next_{name}" in roles.outputs]
     end = "; the learner is not saved: to plan, give them as states instead of controls"

@@ -35,8 +35,8 @@ class OwnLags:
 
 def own_lags(rows: Batch, units: Ints, roles: Roles) -> OwnLags | None:
     """Return the states of rows (n,) that are lags of an output, by the units of the rows (n,)."""
-    some = np.flatnonzero(units < MOST_UNITS)[:MOST_ROWS]
-    rows, units = rows.chosen(some), units[some]
+    first = np.flatnonzero(units < MOST_UNITS)[:MOST_ROWS]
+    rows, units = rows.chosen(first), units[first]
     order = in_order(rows, units)
     same = units[order][1:] == units[order][:-1]
     before, after = order[:-1][same], order[1:][same]
@@ -66,16 +66,16 @@ def in_order(rows: Batch, units: Ints) -> Ints:
 
 
 def _follows(x: Floats, before: Floats, now: Floats) -> bool:
-    """Tell whether x is the output of the row before, in rows in which the output has moved."""
+    """Whether x is the output of the row before, in rows in which the output has moved."""
     if len(x) > 4 * AT_FIRST and not _follows(x[:AT_FIRST], before[:AT_FIRST], now[:AT_FIRST]):
         return False
     moved = before != now
-    alike = _equal(x, before)[moved]
-    return len(alike) >= FEWEST and bool(alike.mean() >= ALIKE)
+    equal = _equal(x, before)[moved]
+    return len(equal) >= FEWEST and bool(equal.mean() >= ALIKE)
 
 
 def _comes_again(x: Floats, y: Floats, units: Ints) -> bool:
-    """Tell whether x of most rows is y of another row of the unit, whatever their order."""
+    """Whether x of most rows is y of another row of the unit, in any order."""
     pairs = np.unique(np.column_stack([units, y]), axis=0)
     if len(pairs) < DIFFERENT * len(y) or len(y) < FEWEST:
         return False

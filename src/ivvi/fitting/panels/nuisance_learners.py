@@ -81,7 +81,7 @@ class BentLasso(Compact):
 
 
 def learners_of(learner: Any, seed: int) -> tuple[Make, ...]:
-    """Return what makes fresh learners: of a word, ``module:object``, or an object."""
+    """Return functions that make new learners, for a word, ``module:object`` or an object."""
     try:
         from sklearn.base import clone
         from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor

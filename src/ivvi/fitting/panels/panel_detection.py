@@ -1,4 +1,4 @@
-"""Take two absorbed columns for unit and time of a panel, where nobody named these.
+"""Use two absorbed columns as unit and time of a panel, if the user named neither.
 
 With `y ~ 1 | firm + year | a ~ z` and one row of each firm in a year, the firm is the episode and
 the year the step: rows are clustered by firm and, where firms share the instrument of a year, by
@@ -35,31 +35,31 @@ class UnnamedPanel:
 
     @property
     def note(self) -> str:
-        """What to know of how rows are taken, in words."""
-        if (found := self.columns) is None:
+        """A note on the unit and time of the rows; '' if there is nothing to say."""
+        if (columns := self.columns) is None:
             return ""
         if self.taken:
             return (
-                f"{found.unit} and {found.time} are taken for episode and step, since each comes "
-                "once with the other; name others if they are not (episode=, step=, --episode, "
-                "--step)"
+                f"{columns.unit} and {columns.time} are taken for episode and step, since each "
+                "comes once with the other; name others if they are not (episode=, step=, "
+                "--episode, --step)"
             )
-        if found.units >= FEWEST_UNITS:
+        if columns.units >= FEWEST_UNITS:
             return ""
         text = (
-            f"{found.unit} has {found.units} values, too few to cluster by: if its rows are "
-            f"correlated from one {found.time} to the next, errors are too small"
+            f"{columns.unit} has {columns.units} values, too few to cluster by: if its rows are "
+            f"correlated from one {columns.time} to the next, errors are too small"
         )
-        if found.units < FEWEST_WILD:
+        if columns.units < FEWEST_WILD:
             return text
         return (
-            f"{text}; compare with clusters by {found.unit} and their few degrees of freedom "
-            f"(cluster={found.unit!r}, --cluster {found.unit})"
+            f"{text}; compare with clusters by {columns.unit} and their few degrees of freedom "
+            f"(cluster={columns.unit!r}, --cluster {columns.unit})"
         )
 
 
 def as_panel(log: Log, absorb: Columns) -> UnnamedPanel:
-    """Return the log with episodes and steps, if absorbed columns tell them and nobody named any.
+    """Return the log with unit and time as episode and step, if the user named neither.
 
     Of a panel with fewer units than `FEWEST_UNITS`, or of repeated cross-sections, rows stay as
     they are.
@@ -67,28 +67,28 @@ def as_panel(log: Log, absorb: Columns) -> UnnamedPanel:
     roles, table = log.roles, original(log.table)
     if roles.episode is not None or roles.step is not None or roles.groups:
         return UnnamedPanel(log)
-    found = panel_columns(table, match_columns(absorb, list(table.schema.names), "absorb"))
-    if found is None or not found.is_panel or found.units < FEWEST_UNITS or roles.frequency:
-        return UnnamedPanel(log, found)
-    if found.unit in roles.numeric or found.time in roles.numeric:
-        return UnnamedPanel(log, found)
-    named = _named(roles, found)
-    if not found.is_dated:
-        return UnnamedPanel(log.replaced(log.table, named), found, taken=True)
+    columns = panel_columns(table, match_columns(absorb, list(table.schema.names), "absorb"))
+    if columns is None or not columns.is_panel or columns.units < FEWEST_UNITS or roles.frequency:
+        return UnnamedPanel(log, columns)
+    if columns.unit in roles.numeric or columns.time in roles.numeric:
+        return UnnamedPanel(log, columns)
+    named = _named(roles, columns)
+    if not columns.is_dated:
+        return UnnamedPanel(log.replaced(log.table, named), columns, taken=True)
     words = tuple((name, ones) for name, ones in named.asked if name != "renamed")
     like = replace(named, where=None, asked=words)  # the table has its new names, and is filtered
     try:
         dated = reopened(without_indicators(table, roles.categories), like)
     except InputError:  # text that is no date, such as 2024Q1
-        return UnnamedPanel(log, found)
-    kept: dict[str, Any] = {n: getattr(named, n) for n in ("where", "ends", "set_by", "asked")}
-    return UnnamedPanel(log.replaced(dated.table, replace(dated.roles, **kept)), found, taken=True)
+        return UnnamedPanel(log, columns)
+    as_asked: dict[str, Any] = {n: getattr(named, n) for n in ("where", "ends", "set_by", "asked")}
+    dated_log = log.replaced(dated.table, replace(dated.roles, **as_asked))
+    return UnnamedPanel(dated_log, columns, taken=True)
 
 
-def _named(roles: Roles, found: PanelColumns) -> Roles:
+def _named(roles: Roles, columns: PanelColumns) -> Roles:
     """Return the roles with unit and time as episode and step, as if they had been named."""
-    words = dict(roles.asked) | {"episode": (found.unit,), "step": (found.time,)}
-    set_by = (found.unit, *roles.set_by) if roles.set_by else ()
-    return replace(
-        roles, episode=found.unit, step=found.time, asked=tuple(words.items()), set_by=set_by
-    )
+    unit, time = columns.unit, columns.time
+    words = dict(roles.asked) | {"episode": (unit,), "step": (time,)}
+    set_by = (unit, *roles.set_by) if roles.set_by else ()
+    return replace(roles, episode=unit, step=time, asked=tuple(words.items()), set_by=set_by)

@@ -66,7 +66,7 @@ class Partialled:
 
     @property
     def line(self) -> str:
-        """All of it in a line."""
+        """One line of text about the controls, the learner and what they predict."""
         shares = ", ".join(f"{share:.0%} of {name}" for name, share in self.explained.items())
         return (
             f"{len(self.controls)} partialled out by {self.learner}, {self.folds} folds of "
@@ -76,7 +76,7 @@ class Partialled:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PartialledRows:
-    """Rows with and without what controls predict of them.
+    """Rows before and after what controls predict is subtracted.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ def without_controls(
     by: str | None,
     seed: int,
 ) -> PartialledRows:
-    """Take what controls predict of them out of the rows of a log, in memory.
+    """Subtract from each column what the controls predict, in memory.
 
     Parameters
     ----------
@@ -159,9 +159,9 @@ def without_controls(
 
 
 def with_unnamed(log: Log, residuals: PartialledRows) -> tuple[Log, list[str]]:
-    """Return what is left beside the columns that nobody named, and their names.
+    """Return the residuals with columns of the log that the user did not name, and these names.
 
-    None of them where they cannot be read for all rows.
+    There are none if they cannot be read for all rows.
     """
     residual_log, controls = residuals.log, residuals.partialled.controls
     names = [name for name in unnamed_columns(log.table, log.roles) if name not in controls]
@@ -201,13 +201,13 @@ def _read(log: Log) -> tuple[Batch, tuple[Any, ...], Counts]:
 
 
 def features_of(roles: Roles) -> FeatureMap:
-    """Return the features of what is left: its columns, without a constant."""
+    """Return the features of the residuals: their columns, without a constant."""
     state = (Power(1, "state"),) if roles.state else ()
     return FeatureMap((*state, Power(1, "input")))
 
 
 def _with_controls(log: Log, controls: Columns) -> tuple[tuple[str, ...], Log]:
-    """Return the names of the controls, and the log with those read that were no states."""
+    """Return the names of the controls, and a log that reads those that were not states."""
     roles = log.roles
     taken = {*roles.action, *roles.instrument, *roles.next_state, *roles.keys}
     taken |= {name for name in (roles.reward, roles.weight, *roles.terminal) if name}
@@ -215,7 +215,7 @@ def _with_controls(log: Log, controls: Columns) -> tuple[tuple[str, ...], Log]:
     available = list(dict.fromkeys((*roles.state, *free)))
     names = match_columns(controls, available, "controls")
     if not names:
-        raise InputError("no control column is given")
+        raise InputError("name at least one control column")
     more = tuple(name for name in names if name not in roles.state)
     if not more:
         return names, log
@@ -225,7 +225,7 @@ def _with_controls(log: Log, controls: Columns) -> tuple[tuple[str, ...], Log]:
 
 
 def _roles(roles: Roles, state: tuple[str, ...]) -> Roles:
-    """Return the roles of the columns of what is left."""
+    """Return the roles of the columns of the residuals."""
     return Roles(
         state=state,
         action=roles.action,
@@ -241,7 +241,7 @@ def _roles(roles: Roles, state: tuple[str, ...]) -> Roles:
 
 
 def _kept_roles(roles: Roles, left: Roles) -> Roles:
-    """Return the roles of a log without its controls; those of what is `left` if one is output."""
+    """Return the roles of a log without its controls; the residuals' if a control is an output."""
     carried = tuple(pair for pair in roles.carried if pair[0] in left.state)
     predicted = replace(roles, state=left.state, carried=carried)
     return predicted if predicted.outputs == left.next_state else left
@@ -263,9 +263,9 @@ def folds_of(groups: Ints, folds: int, seed: int, by: str = "") -> Ints:
     if folds < 2:
         raise InputError(f"folds is {folds}; expected 2 or more")
     if count < folds:
-        what = f"values of {by!r}" if by else "rows"
+        groups_named = f"values of {by!r}" if by else "rows"
         raise DataError(
-            f"{count:,} {what} cannot make {folds} folds; expected at most {count} folds"
+            f"{count:,} {groups_named} cannot make {folds} folds; expected at most {count} folds"
         )
     dealt = np.random.default_rng(seed).permutation(count) % folds
     fold: Ints = dealt[number]
@@ -275,7 +275,7 @@ def folds_of(groups: Ints, folds: int, seed: int, by: str = "") -> Ints:
 def _explained(
     y: Floats, left: Floats, weight: Floats | None, name: str, controls: tuple[str, ...]
 ) -> float:
-    """Return the share of a column's variance that is gone; refuse one of which all is."""
+    """Return the share of a column's variance that controls explain; refuse a full share."""
     mean = np.average(y, weights=weight)
     total = float(np.average((y - mean) ** 2, weights=weight))
     rest = float(np.average(left**2, weights=weight))
@@ -288,7 +288,7 @@ def _explained(
 
 
 def _table(columns: dict[str, Floats], rows: Batch, roles: Roles) -> pa.Table:
-    """Return what is left with the keys, clusters and weights of its rows."""
+    """Return the residuals with the keys, clusters and weights of their rows."""
     parts: dict[str, Any] = dict(columns)
     if roles.episode is not None:
         parts[roles.episode] = rows.episode

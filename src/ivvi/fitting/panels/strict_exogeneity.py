@@ -3,9 +3,10 @@
 Absorbing the effects of units is only right if the noise of a row has nothing to do with the
 instruments of *all* rows of its unit (strict exogeneity). It fails if an effect comes late, if
 an instrument reacts to past outcomes, and if single units have trends. Take the rows whose unit has
-a row one step before, with z' its instrument. With effects of units and steps absorbed in these
-rows, states partialled out, w = (A' P A)^-1 A' P y two-stage least squares (P projects on Z), and
-h what Z leaves of z', the sum of
+a row one step before, with z' its instrument. Let y, A and Z be the outcome, the actions and the
+instruments of these rows after effects of units and steps are absorbed and states partialled out.
+With w = (A' P A)^-1 A' P y two-stage least squares (P projects on Z), and h what Z leaves of z',
+the sum of
 
     s_i = (h - P A (A' P A)^-1 A' h)_i (y - A w)_i
 
@@ -65,7 +66,7 @@ class Related:
     p_value: float
 
     def words(self, step: str) -> str:
-        """Say what was found, what may be the cause, and what to do."""
+        """Return a warning with the finding, its possible causes, and what to do."""
         return (
             f"{self.instrument} of the {step} {self.place} is related to what is left of "
             f"{self.output} after the effects of units (correlation {self.correlation:.2f}, "
@@ -104,23 +105,23 @@ class _Rows:
         columns = [*(part[own] for part in self.parts), self.z[other]]
         weight = None if self.weight is None else self.weight[own]
         left, used = _within(columns, weight, [codes[own] for codes in self.absorbed])
-        X, A, Z, y, H = left
-        if not len(X) or not (A.any(axis=0).all() and y.any() and H.any() and Z.any()):
+        x, A, Z, y, beside = left
+        if not len(x) or not (A.any(axis=0).all() and y.any() and beside.any() and Z.any()):
             return
-        basis = basis_of(X) if X.any() else X[:, :0]
-        A, Z, y, H = (left_by(basis, part) for part in (A, Z, y, H))
+        basis = basis_of(x) if x.any() else x[:, :0]
+        A, Z, y, beside = (left_by(basis, part) for part in (A, Z, y, beside))
         lost = basis.shape[1] + sum(len(np.unique(codes[own])) for codes in self.absorbed)
-        solved = _solved(A, Z, len(X) - lost)
+        solved = _solved(A, Z, len(x) - lost)
         if solved is None:
             return
         basis, fitted, inverse = solved
         e = y - A @ (inverse @ (fitted.T @ y))
-        h = left_by(basis, H)
+        h = left_by(basis, beside)
         influence = h - fitted @ (inverse @ (A.T @ h))
         groups = [codes[own][used] for codes in self.groups]
-        for j, i in np.ndindex(H.shape[1], y.shape[1]):
+        for j, i in np.ndindex(h.shape[1], y.shape[1]):
             size = float(np.linalg.norm(h[:, j]) * np.linalg.norm(e[:, i]))
-            if size > 0 and np.linalg.norm(h[:, j]) > 1e-6 * np.linalg.norm(H[:, j]):
+            if size > 0 and np.linalg.norm(h[:, j]) > 1e-6 * np.linalg.norm(beside[:, j]):
                 s = influence[:, j] * e[:, i]
                 yield j, i, float(h[:, j] @ e[:, i]) / size, _p_value(s, groups)
 
@@ -132,7 +133,7 @@ def related_to_other_steps(
     clusters: Sequence[str] = (),
     exact: Sequence[str] = (),
 ) -> str:
-    """Say that an instrument is related to outcomes of other steps, or nothing.
+    """Return a warning if an instrument is related to outcomes of other steps, else ''.
 
     `clusters` are those of the fit, and `exact` outputs without noise. Nothing is said of logs
     without steps, or whose units are not absorbed, and of next states that are derived: absorbing
@@ -151,15 +152,17 @@ def related_to_other_steps(
     before, after = rows.pairs()
     if len(before) < ROWS_PER_COLUMN * design.width or rows.unit.max() + 1 < FEWEST_UNITS:
         return ""
-    found = [
+    candidates = [
         Related(roles.instrument[j], design.outputs[noisy[i]], place, r, p_value)
         for place, own, other in (("before", after, before), ("after", before, after))
         for j, i, r, p_value in rows.related(own, other)
     ]
     sure = [
-        one for one in found if one.p_value * len(found) < LEVEL and abs(one.correlation) >= MATTERS
+        candidate
+        for candidate in candidates
+        if candidate.p_value * len(candidates) < LEVEL and abs(candidate.correlation) >= MATTERS
     ]
-    worst = max(sure, key=lambda one: abs(one.correlation), default=None)
+    worst = max(sure, key=lambda related: abs(related.correlation), default=None)
     step = roles.dates or roles.step.removesuffix("_number")  # whose steps are counted
     return "" if worst is None else worst.words(step)
 
@@ -191,8 +194,8 @@ def _rows_of(
     groups = [unit, *(codes[name] for name in clusters if name in codes)]
     groups += [moment] if {roles.step, roles.dates} & set(clusters) else []
     groups += [codes[name] for name in others if _holds(codes[name], unit)]
-    groups = [one for one in groups if one.max() + 1 >= FEWEST_GROUPS]
-    groups += [one for one in _shared(rows, unit, moment) if one.max() + 1 >= FEWEST_PATHS]
+    groups = [codes for codes in groups if codes.max() + 1 >= FEWEST_GROUPS]
+    groups += [codes for codes in _shared(rows, unit, moment) if codes.max() + 1 >= FEWEST_PATHS]
     parts = parts_of(design, rows, noisy)
     return _Rows(
         parts, rows.z, rows.weight, unit, codes_of(step), [unit, moment, *absorbed], groups
@@ -222,18 +225,19 @@ def _holds(codes: Ints, unit: Ints) -> bool:
 def _within(
     columns: list[Floats], weight: Floats | None, codes: list[Ints]
 ) -> tuple[list[Floats], Ints]:
-    """Return what effects leave of columns, times the root of weights, and the rows kept."""
-    V = np.hstack(columns)
-    codes = [codes_of(one) for one in codes]
+    """Return columns less the effects, times the root of weights, and the rows that are used."""
+    values = np.hstack(columns)
+    codes = [codes_of(group) for group in codes]
     tally = EffectTally([str(j) for j in range(len(codes))], ())
-    tally.add(V, weight, codes, ())
+    tally.add(values, weight, codes, ())
     try:
         effects = tally.solve()
     except DataError:  # all rows are alone in a group
         return [part[:0] for part in columns], np.zeros(0, dtype=np.int64)
     used = np.flatnonzero(effects.keeps(codes))
-    left = effects.within(V, codes) - effects.centre
-    left[:, np.linalg.norm(left, axis=0) <= 1e-6 * np.linalg.norm(V - V.mean(axis=0), axis=0)] = 0.0
+    left = effects.within(values, codes) - effects.centre
+    spread = np.linalg.norm(values - values.mean(axis=0), axis=0)
+    left[:, np.linalg.norm(left, axis=0) <= 1e-6 * spread] = 0.0
     left = left[used] if weight is None else left[used] * np.sqrt(weight[used])[:, None]
     ends = np.cumsum([part.shape[1] for part in columns])[:-1]
     return np.split(left, ends, axis=1), used

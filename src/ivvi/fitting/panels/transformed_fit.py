@@ -81,7 +81,7 @@ def fit_absorbed(
     half_panel: bool = False,
     note: str = "",
 ) -> Fit:
-    """Fit to what fixed effects leave of the rows; what comes back speaks of levels again.
+    """Fit to the rows less fixed effects; the results are in levels.
 
     `note` is what to know of automatic errors (`ivvi.fitting.panels.panel_detection`).
     """
@@ -135,7 +135,7 @@ def fit_absorbed(
 
 
 def _noting(fit: Fit, log: Log, asked: StandardErrors, note: str) -> Fit:
-    """Note on automatic errors how rows were taken, and instruments that have few values.
+    """Add notes to automatic errors: how rows were grouped, and instruments with few values.
 
     The instruments are those of the log itself: what effects leave of them has many.
     """
@@ -151,7 +151,7 @@ def _noting(fit: Fit, log: Log, asked: StandardErrors, note: str) -> Fit:
 def _with_unnamed(
     pipeline: FitPipeline, fit: Fit, log: Log, design: Design, absorb: Columns
 ) -> Fit:
-    """Warn of what a column that nobody named shows, such as the region or day."""
+    """Warn about unnamed columns that group the rows, such as the region or day."""
     others = unnamed_columns(log.table, log.roles)
     if not others or fit.inference is None:
         return fit
@@ -165,12 +165,12 @@ def _with_unnamed(
 
 
 def _warned_of(pipeline: FitPipeline, fit: Fit, rows: Log, others: Sequence[str]) -> Fit:
-    """Warn of what columns that nobody named show of transformed rows."""
+    """Warn about unnamed columns that group the transformed rows."""
     if fit.inference is None:
         return fit
     asked = (pipeline.method, rows, fit.moments, fit.estimate, fit.errors, others)
-    shared, place, alike = unnamed_doubts(*asked)
-    errors, notes = replace(fit.errors, warning=alike), (place,) if place else ()
+    shared, place, dependence = unnamed_doubts(*asked)
+    errors, notes = replace(fit.errors, warning=dependence), (place,) if place else ()
     return replace(
         fit,
         inference=replace(fit.inference, errors=errors),
@@ -190,7 +190,7 @@ def fit_partialled(
     learner: Any = "auto",
     folds: int = 5,
 ) -> Fit:
-    """Fit to what controls leave of the rows (`fitting.partialling`); features are linear."""
+    """Fit to the rows less what controls predict (`partialling`); features are linear."""
     pipeline, log = pipeline.for_log(log)
     by = next(iter(pipeline.errors.columns), None)
     residuals = without_controls(log, controls, learner, folds, by, seed)

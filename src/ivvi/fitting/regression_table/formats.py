@@ -56,21 +56,22 @@ class Cells:
     note: str
 
     @property
-    def one(self) -> str:
-        """The name of the output, where there is one alone."""
+    def only_output(self) -> str:
+        """The name of the output if there is only one, else ''."""
         return self.panels[0][0] if len(self.panels) == 1 else ""
 
     @property
     def full_note(self) -> str:
-        """The note, with the name of the output where no panel says it."""
-        return f"Output {self.one}. {self.note}" if self.one else self.note
+        """The note, which begins with the name of the output if there is only one."""
+        return f"Output {self.only_output}. {self.note}" if self.only_output else self.note
 
     def lines(self) -> list[Line]:
         """Return all rows but the first head, one after another."""
         width = len(self.heads[0])
         lines: list[Line] = [("", self.heads[1])]
         for output, coefficients, statistics in self.panels:
-            title: list[Line] = [] if self.one else [(f"output {output}", [""] * width)]
+            heading: list[Line] = [(f"output {output}", [""] * width)]
+            title = [] if self.only_output else heading
             lines += [*title, *coefficients, *statistics]
         return lines + self.foot
 
@@ -101,7 +102,7 @@ def latex(grid: Cells) -> str:
     lines += [*_latex_spans(grid.heads[0]), *(_latex_row("", head) for head in grid.heads[1:])]
     for output, coefficients, statistics in grid.panels:
         lines.append(r"\midrule")
-        if not grid.one:
+        if not grid.only_output:
             title = rf"\emph{{Output {_latex_text(output)}}}"
             lines += [rf"\multicolumn{{{width + 1}}}{{l}}{{{title}}} \\", r"\addlinespace"]
         lines += [_latex_row(*line) for line in coefficients]
@@ -171,7 +172,7 @@ def html_page(grid: Cells) -> str:
     heads = "".join(_html_row("", head, "th") for head in grid.heads)
     body = ""
     for output, coefficients, statistics in grid.panels:
-        if not grid.one:
+        if not grid.only_output:
             body += (
                 f'<tr class="panel"><td colspan="{width}">output {html.escape(output)}</td></tr>'
             )
@@ -201,7 +202,7 @@ def csv_text(grid: Cells) -> str:
         for name, cells in [*coefficients, *statistics]:
             writer.writerow([output, name, *cells])
     for name, cells in grid.foot:
-        writer.writerow([grid.one, name, *cells])
+        writer.writerow([grid.only_output, name, *cells])
     return target.getvalue().rstrip("\n")
 
 

@@ -15,7 +15,7 @@ def _by_output(text: str, outputs: Sequence[str]) -> dict[str, str]:
 
 
 def _p_values(names: Sequence[str], fit: Fit, chosen: Sequence[str]) -> dict[str, str]:
-    """Return the p-values of the first of these tests that there is, by output.
+    """Return the p-values of the first of these tests that was made, by output.
 
     Regression has no residuals of the instruments' estimate, so no overidentification either.
     """

@@ -189,9 +189,9 @@ class Table(TableResult):
             lines: list[tuple[str, list[str]]] = []
             for feature in self.features:
                 cells = [column.at(i, feature) for column in self.columns]
-                if any(one is not None for one in cells):
+                if any(cell is not None for cell in cells):
                     lines.append(("Constant" if feature == "1" else feature, self._points(cells)))
-                    lines.append(("", [self._bracket(one) for one in cells]))
+                    lines.append(("", [self._bracket(cell) for cell in cells]))
             panels.append((output, lines, [line for line in below[i] if line not in common]))
         heads = [[c.fit for c in self.columns], [c.title for c in self.columns]]
         notes = ["Standard errors in brackets."]
@@ -276,8 +276,8 @@ def table(
         raise InputError(f"digits is {digits}; expected 0 to 12")
     if isinstance(fits, Mapping):
         names, fits = [*fits], [*fits.values()]
-    one = isinstance(fits, Fit | str | os.PathLike)
-    loaded = [as_fit(fit) for fit in ([fits] if one else fits)]
+    is_single = isinstance(fits, Fit | str | os.PathLike)
+    loaded = [as_fit(fit) for fit in ([fits] if is_single else fits)]
     if not loaded:
         raise InputError("a table needs at least one fit")
     named = [str(name) for name in names] or [f"({i + 1})" for i in range(len(loaded))]
@@ -300,7 +300,7 @@ def table(
 
 
 def _objection(fit: Fit) -> str:
-    """Say what speaks against a fit: its instruments, or what its rows make one doubt."""
+    """Return what speaks against a fit, in its instruments or its rows, or '' if nothing does."""
     verdict = fit.verdict
     judged = verdict is not None and fit.uses_instruments
     if verdict is not None and judged and verdict.word in ("weak", "contradictory"):

@@ -45,7 +45,7 @@ def indicators(category: CodedColumn, values: pa.Array, where: str) -> list[pa.A
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Return whether columns of a type are categories unless something else is said."""
+    """Return whether columns of a type are categories by default."""
     kind = plain_type(kind)
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
@@ -144,7 +144,7 @@ def _check_levels(
 
 
 def _is_one_code(words: Sequence[str]) -> bool:
-    """Tell whether the only word in a column of numbers may stand for a missing one."""
+    """Whether the only word in a column of numbers may stand for a missing value."""
     return len(words) == 1 and re.fullmatch(r"\s*[^\s\d,]+\s*", words[0]) is not None
 
 
@@ -192,16 +192,17 @@ def check_no_numbers(
     if len(plain) < FEWEST_NUMBERS or None in plain.values() or strange is None:
         return
     sign = re.search(NUMBER_SIGNS, strange)
-    what = "a decimal comma" if decimal else "commas between thousands"
-    what = "dots between thousands" if dots else what
-    what = "a space before or after it" if strange.strip(f"{BLANKS}\t") == plain[strange] else what
-    what = "spaces between its digits" if set(strange.strip()) & set(BLANKS) else what
-    what = "a typographic minus sign" if MINUS in strange else what
-    what = f"the sign {sign[0].strip()!r}" if sign else what
+    problem = "a decimal comma" if decimal else "commas between thousands"
+    problem = "dots between thousands" if dots else problem
+    if strange.strip(f"{BLANKS}\t") == plain[strange]:
+        problem = "a space before or after it"
+    problem = "spaces between its digits" if set(strange.strip()) & set(BLANKS) else problem
+    problem = "a typographic minus sign" if MINUS in strange else problem
+    problem = f"the sign {sign[0].strip()!r}" if sign else problem
     raise ColumnError(
         f"column {name!r} of {table.label} holds text: {strange!r} in data row "
-        f"{first_row(table, name, strange)} (from 0), a number with {what}; expected numbers such "
-        f"as {plain[strange]}{otherwise}"
+        f"{first_row(table, name, strange)} (from 0), a number with {problem}; expected numbers "
+        f"such as {plain[strange]}{otherwise}"
     )
 
 
@@ -212,7 +213,7 @@ def _bare(text: str) -> str:
 
 
 def _plain_number(text: str, *, decimal: bool) -> str | None:
-    """Return a number as a computer writes it, and nothing for text that is none."""
+    """Return a number as a computer writes it, or None for text that is not a number."""
     if decimal and re.fullmatch(COMMA, text):
         text = text.replace(".", "").replace(",", ".")
     elif re.fullmatch(THOUSANDS, text):

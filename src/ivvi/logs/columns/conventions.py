@@ -47,7 +47,7 @@ def with_new_names(schema: Schema, available: Sequence[str]) -> tuple[Schema, di
 
 
 def with_conventions(schema: Schema, available: Sequence[str], left_out: Sequence[bool]) -> Schema:
-    """Take x0.., a0.. and z0.. for those of state, action and instrument that are left out.
+    """Use x0.., a0.. and z0.. for state, action and instrument where these are not named.
 
     Columns that the schema names in another role stay what they are. With the state, the next
     state is next_x0.. where these columns are all there and no other is named.
@@ -72,7 +72,7 @@ def with_conventions(schema: Schema, available: Sequence[str], left_out: Sequenc
 
 
 def without_made(value: Columns, available: Sequence[str]) -> Columns:
-    """Leave out words for columns that are still to be made: ``loo:doctor``, ``dt``."""
+    """Leave out words for columns that are made later: ``loo:doctor``, ``dt``."""
     if isinstance(value, str):
         value = [value] if value in available else [part.strip() for part in value.split(",")]
     made = [p for p in value if p == "dt" or (p.startswith("loo:") and "loo" not in available)]

@@ -192,9 +192,9 @@ class _Plan:
             ).fetchall()[0][0]
             fewest = self.earlier - self.pads * self.schema.lags + 2 - bool(self.followed)
             if not longest or longest < fewest:
-                what = f"{self.schema.lags} lags were" if self.schema.lags else "earlier rows are"
+                asked = f"{self.schema.lags} lags were" if self.schema.lags else "earlier rows are"
                 raise DataError(
-                    f"{what} requested, but the longest episode of {label} has {longest or 0} "
+                    f"{asked} requested, but the longest episode of {label} has {longest or 0} "
                     f"rows; expected at least {fewest}"
                 )
 
@@ -329,7 +329,7 @@ class _Plan:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Say what a leave-one-out instrument rests on."""
+        """Return what leave-one-out instruments assume."""
         return (assumption(self.groups),) if self.means else ()
 
 

@@ -60,7 +60,7 @@ def with_missing(table: BatchSource, values: Sequence[str], but: Sequence[str] =
 
 
 def has_codes(table: BatchSource, name: str, values: Sequence[str]) -> bool:
-    """Tell whether a column holds one of the values that stand for missing ones."""
+    """Whether a column holds one of the values that stand for missing ones."""
     for block in table.batches([name], (), 1 << 16) if values else ():
         column = block.column(name)
         if _without(column, values).null_count > column.null_count:
@@ -158,7 +158,7 @@ def missing_codes(head: Batch, roles: Roles) -> list[MissingCode]:
 def _far(
     name: str, distinct: Floats, counts: np.ndarray, codes: np.ndarray, far: float | None = None
 ) -> list[MissingCode]:
-    """Return those codes that lie far outside the range of the values that are none."""
+    """Return the codes that lie far outside the range of the other values."""
     rest = distinct[~codes]
     if not codes.any() or len(rest) < (2 if far is None else FEW_VALUES):
         return []
@@ -195,7 +195,7 @@ def _columns(head: Batch, roles: Roles) -> Mapping[str, Floats]:
 
 
 def _odd_ends(columns: Floats) -> NDArray[np.bool_]:
-    """Return in which columns (n, d) an end may be a code, (d,): a cheap look first.
+    """Return which columns have an extreme value that may code for missing.
 
     A code is the lowest or the highest value. It comes again, and lies far from those in between:
     from a part of these in any case.

@@ -25,7 +25,7 @@ BLOCK = 1 << 16
 def with_empty_ends(
     table: BatchSource, terminal: Sequence[str], *, again: bool = False
 ) -> tuple[BatchSource, tuple[str, ...]]:
-    """Fill empty cells of such columns with "the episode continues", and note each column.
+    """Fill empty cells of terminal columns with "the episode continues"; note each column.
 
     `again` says that the log continues an earlier one: there, a column may hold empty cells only.
     """

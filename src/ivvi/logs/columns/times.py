@@ -199,7 +199,7 @@ class StepTimes:
             )
 
     def spacing(self, db: Any, rows: str) -> tuple[str, ...]:
-        """Say that times between rows vary, where nothing uses it."""
+        """Return a note, if times between rows vary and nothing uses them."""
         if not self.are_numbered or self.schema.every or self.has_dt:
             return ()
         gaps = (

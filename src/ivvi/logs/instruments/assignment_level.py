@@ -81,7 +81,7 @@ def set_by(table: BatchSource, roles: Roles) -> tuple[str, ...]:
 
 
 def noted(roles: Roles, absorbed: Mapping[str, int] | None = None) -> str:
-    """Say by what errors are clustered, and why; `absorbed` columns come with their values."""
+    """Return a note on clustering and its reason; `absorbed` columns come with their values."""
     if (first := roles.set_by[0]) in (absorbed or {}):
         most = absorbed is not None and absorbed[first] == max(absorbed.values())
         which = "with the most values" if most else "that is no time"
@@ -152,7 +152,7 @@ def unnamed_columns(table: BatchSource, roles: Roles) -> list[str]:
 
 
 def own_rows_left_in(table: BatchSource, roles: Roles) -> tuple[str, ...]:
-    """Say that leave-one-out means hold other rows of the same person, or nothing.
+    """Return a warning, if leave-one-out means hold other rows of the same person.
 
     Without episodes only the row itself is left out. An unnamed column whose values come several
     times and in one group each, with actions that are alike within them, tells such rows: the sum
@@ -210,7 +210,7 @@ def _numbered(rows: pa.Table, name: str) -> Ints:
 
 
 def few_values(head: Batch, roles: Roles) -> str:
-    """Say that an instrument has few values for one that each row drew, or nothing.
+    """Return a note if an instrument has few values for one drawn by each row, else ''.
 
     Numbers with more than `MOST_LEVELS` values that come `ROWS_PER_VALUE` times each, and that lie
     on no grid, as rounded ones do.
@@ -258,7 +258,7 @@ def _is_rounded(z: Floats) -> bool:
 
 
 def _sources(roles: Roles, names: Sequence[str]) -> list[str]:
-    """Return the columns of the table of which numeric ones were made, once each."""
+    """Return the columns of the table from which numeric ones were made, once each."""
     coded = {name: c.column for c in roles.categories for name in c.names}
     return list(dict.fromkeys(coded.get(name, name) for name in names))
 
@@ -280,7 +280,7 @@ def _candidates(table: BatchSource, roles: Roles) -> list[str]:
 
 
 def _head(table: BatchSource, columns: Sequence[str], needed: Sequence[str]) -> pa.Table:
-    """Return those of the first rows in which no value of the needed columns is missing."""
+    """Return the first rows in which no value of the needed columns is missing."""
     blocks: list[pa.RecordBatch] = []
     for block in table.batches(list(columns), (), LOOKED_AT):
         blocks.append(block)
@@ -321,7 +321,7 @@ def _groups(rows: pa.Table, roles: Roles, others: Sequence[str]) -> list[str]:
 
 
 def _says_the_same(pairs: pa.Table) -> bool:
-    """Return whether a column, one value for each of the instrument, is it in other words."""
+    """Return whether a column merely recodes the instrument: one value for each of its values."""
     kinds = [plain_type(field.type) for field in pairs.schema]
     if any(map(is_text, kinds[1:])):
         return True

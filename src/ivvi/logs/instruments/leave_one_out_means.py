@@ -70,7 +70,7 @@ def is_missing(column: str) -> str:
 
 
 def assumption(groups: Sequence[str]) -> str:
-    """Say what leave-one-out instruments rest on."""
+    """Return what leave-one-out instruments assume."""
     named = " and ".join(groups)
     return (
         f"instruments by {named} are means over other episodes: they are valid only as far as "

@@ -79,7 +79,7 @@ class LeaveOutTable(TableView):
 
 
 def left_out(table: BatchSource, roles: Roles, ways: Sequence[str] = ()) -> BatchSource:
-    """Return the table with leave-one-out instruments that controls do not spoil.
+    """Return the table with its leave-one-out instruments adjusted for the controls.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def left_out(table: BatchSource, roles: Roles, ways: Sequence[str] = ()) -> Batc
     if few and not ways:
         return table
     rows = _LeaveOutRows.of(table, roles, ways)
-    if few and all(_is_nested(way, rows.unit) for way in rows.ways):
+    if few and all(_is_nested(grouping, rows.unit) for grouping in rows.ways):
         return table
     adjusted: dict[str, Floats] = {}
     for group in roles.groups:
@@ -116,7 +116,7 @@ def original(table: BatchSource) -> BatchSource:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _LeaveOutRows(Compact):
-    """What is known of all rows: the unit that is left out, groups and ways as numbers."""
+    """All rows: the unit that is left out, the groups and the absorbed columns as numbers."""
 
     values: dict[str, Floats]
     weight: Floats
@@ -157,7 +157,7 @@ class _LeaveOutRows(Compact):
         return _stacked([self.values[name] for name in names], len(self.weight))
 
     def adjusted(self, group: Ints, z: Floats) -> Floats:
-        """Return the leave-one-out means z (n, m) of a group less what brings the row back."""
+        """Return leave-one-out means z (n, m) of a group less what controls bring back of a row."""
         w, main, rest = self.weight, *self._controls()
         pair = _crossed(group, self.unit)
         mass = np.bincount(main, w)[main]
@@ -180,16 +180,16 @@ class _LeaveOutRows(Compact):
         return adjusted
 
     def _controls(self) -> tuple[Ints, Floats]:
-        """Return the way with most values, (n,), and the other controls within it, (n, k)."""
+        """Return the absorbed column with most values, (n,), and the controls within it, (n, k)."""
         if not self.ways:
             main = np.zeros(len(self.weight), dtype=np.int64)
             return main, _within(self.states, main, self.weight)
-        ordered = sorted(self.ways, key=lambda way: -int(way.max(initial=0)))
+        ordered = sorted(self.ways, key=lambda grouping: -int(grouping.max(initial=0)))
         dummies = [self.states]
-        for way in ordered[1:]:
-            levels = int(way.max(initial=0))
-            _check_size(len(way), levels, "the log", absorbed=True)
-            dummies.append((way[:, None] == np.arange(levels)).astype(float))
+        for grouping in ordered[1:]:
+            levels = int(grouping.max(initial=0))
+            _check_size(len(grouping), levels, "the log", absorbed=True)
+            dummies.append((grouping[:, None] == np.arange(levels)).astype(float))
         return ordered[0], _within(np.hstack(dummies), ordered[0], self.weight)
 
 
@@ -197,8 +197,8 @@ def _check_size(rows: int, controls: int, label: str, *, absorbed: bool = False)
     if rows * controls > MOST_CELLS:
         remedy = "make one column of the absorbed ones" if absorbed else "absorb their column"
         raise InputError(
-            f"{label}: {rows:,} rows with {controls:,} controls do not fit into memory, where a "
-            f"leave-one-out instrument is adjusted for them; {remedy} (absorb=, --absorb)"
+            f"{label}: adjusting a leave-one-out instrument for {controls:,} controls in {rows:,} "
+            f"rows does not fit into memory; {remedy} (absorb=, --absorb)"
         )
 
 
@@ -213,9 +213,9 @@ def _indicators(table: BatchSource, roles: Roles) -> int:
     return sum(bool(np.isin(x[np.isfinite(x)], (0.0, 1.0)).all()) for x in columns)
 
 
-def _is_nested(way: Ints, unit: Ints) -> bool:
-    """Whether every value of a way belongs to one unit."""
-    return int(_crossed(way, unit).max(initial=0)) == int(way.max(initial=0))
+def _is_nested(grouping: Ints, unit: Ints) -> bool:
+    """Whether every group belongs to one unit."""
+    return int(_crossed(grouping, unit).max(initial=0)) == int(grouping.max(initial=0))
 
 
 def _numbers(blocks: Sequence[pa.RecordBatch], name: str) -> Floats:

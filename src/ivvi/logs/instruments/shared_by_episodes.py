@@ -100,7 +100,7 @@ class SharedPaths:
         return () if groups is None else groups.instruments
 
     def note(self, episode: str) -> str:
-        """Say that groups are clustered by, or might be; empty where there are none."""
+        """Return a note that errors are clustered by groups, or may need to be, else ''."""
         if (groups := self.groups) is not None:
             return (
                 f"{', '.join(groups.words)}: identical at all steps within groups of episodes "
@@ -201,7 +201,7 @@ class InstrumentPaths:
 
     @property
     def shared(self) -> SharedPaths:
-        """What the paths say, once all rows are added: the fewest groups that are enough.
+        """The groups found once all rows are added: the fewest that are enough to cluster by.
 
         By the path of each instrument, and of all together (indicators of one category).
         """

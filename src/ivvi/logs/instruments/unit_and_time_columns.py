@@ -69,7 +69,7 @@ class PanelColumns:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """The values of a column, those that differ, and the number of each row's, -1 for none."""
+    """The distinct values of a column, and the number of each row's value, -1 for none."""
 
     name: str
     levels: pa.Array
@@ -151,24 +151,24 @@ def _pairs(one: _Column, two: _Column) -> Ints:
 
 
 def _are_different(pairs: Ints) -> bool:
-    """Whether no number comes twice; they mostly grow, since rows mostly are in order."""
+    """Whether no number occurs twice; they mostly increase, since rows are mostly in order."""
     return bool((np.diff(pairs) > 0).all()) or len(np.unique(pairs)) == len(pairs)
 
 
 def _consecutive(columns: list[_Column]) -> list[_Column]:
     """Return the column of whole numbers that are times, in a list, or an empty one."""
-    found = [
+    times = [
         one
         for one in columns
         if _follow(one, max((c for c in columns if c is not one), key=lambda c: len(c.levels)))
     ]
-    if len(found) < 2:
-        return found
-    if len(named := [one for one in found if one.is_named_so]) == 1:
+    if len(times) < 2:
+        return times
+    if len(named := [one for one in times if one.is_named_so]) == 1:
         return named
-    found = sorted(found, key=lambda one: len(one.levels))
-    fewer = len(found[0].levels) * MORE_UNITS <= len(found[1].levels)
-    return found[:1] if fewer and len(columns) == len(found) else []
+    times = sorted(times, key=lambda one: len(one.levels))
+    fewer = len(times[0].levels) * MORE_UNITS <= len(times[1].levels)
+    return times[:1] if fewer and len(columns) == len(times) else []
 
 
 def _follow(time: _Column, unit: _Column) -> bool:

@@ -262,7 +262,7 @@ def check_numeric(schema: pa.Schema, names: Sequence[str], label: str) -> None:
 
 
 def _instead(kind: pa.DataType) -> str:
-    """Say what a column that cannot be numbers holds, and what to do."""
+    """Return what a column that cannot be numbers holds, and what to do."""
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return "text that is not UTF-8 (Latin-1, perhaps); save the file as UTF-8"
     if pa.types.is_duration(kind):
@@ -339,8 +339,10 @@ def check_same_names(first: Any, expected: pa.Schema, file: Any, other: pa.Schem
     missing = [name for name in expected.names if name not in other.names]
     extra = [name for name in other.names if name not in expected.names]
     if missing or extra:
-        what = f"lacks column {missing[0]!r}" if missing else f"has another column, {extra[0]!r}"
-        raise FileError(f"{file} {what}: its columns differ from those of {first}")
+        problem = f"lacks column {missing[0]!r}"
+        if not missing:
+            problem = f"has another column, {extra[0]!r}"
+        raise FileError(f"{file} {problem}: its columns differ from those of {first}")
 
 
 def skip_rows(blocks: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:

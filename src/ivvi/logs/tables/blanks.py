@@ -1,4 +1,4 @@
-"""Cells of text that hold blanks alone are missing values, whatever kind of table they stand in.
+"""Cells of text that hold nothing but blanks are missing values, in any kind of table.
 
 In a CSV file an empty cell is a missing one; Parquet files and data frames tell ``""`` from null,
 and a thousand rows without an id would be a single episode.
@@ -64,13 +64,13 @@ def _in_memory(table: ArrowTable, texts: Sequence[str]) -> ArrowTable:
 
 
 def _with_blanks(table: BatchSource, texts: Sequence[str]) -> list[str]:
-    """Name the columns that hold blank cells: the statistics of Parquet files mostly say."""
+    """Name the columns that hold blank cells; the statistics of Parquet files mostly show them."""
     lowest = table.lowest_texts(texts) if isinstance(table, ParquetTable) else {}
-    found = {name for name in texts if lowest.get(name) == ""}
-    left = [n for n in texts if n not in found and not lowest.get(n, " ")[0].strip()]
+    blank = {name for name in texts if lowest.get(name) == ""}
+    left = [n for n in texts if n not in blank and not lowest.get(n, " ")[0].strip()]
     for block in table.batches(left, (), BLOCK) if left else ():
-        found |= {name for name in left if _is_blank(block.column(name)) is not None}
-    return [name for name in texts if name in found]
+        blank |= {name for name in left if _is_blank(block.column(name)) is not None}
+    return [name for name in texts if name in blank]
 
 
 def _is_blank(column: Any) -> Any:

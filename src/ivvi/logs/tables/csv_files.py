@@ -63,7 +63,7 @@ class LateTypeError(ColumnError):
 
 
 def with_late_types(opened: Callable[[Mapping[str, pa.DataType]], Opened]) -> Opened:
-    """Return what is opened with types of some columns, beginning again where a row is of another.
+    """Open a log, and begin again with another column type if a later row needs one.
 
     Only a file whose first rows mislead is read again.
     """
@@ -188,7 +188,7 @@ class CsvTable:
             raise FileError(f"{file} {_cause(file) or _unreadable(error)}") from error
 
     def _late(self, file: Path, at: int, kind: str, text: str) -> LateTypeError:
-        """Say which cell is not of the type of its column, and of what type that is."""
+        """Return the error for a cell that is not of the type of its column."""
         name = _open_csv(file).schema.names[at]
         types, row = {name: pa.string()}, 0
         for block in _open_csv(file, include_columns=[name], column_types=types):
@@ -253,7 +253,7 @@ def _all_match(cells: pa.Array, pattern: str) -> bool:
 
 
 def _is_exact(cells: pa.Array, *, whole: bool) -> bool:
-    """Tell whether each cell is the only way to write its number."""
+    """Whether each cell is the only way to write its number."""
     cells = cells.drop_null()
     if not whole:
         return _all_match(cells, AS_WRITTEN)
@@ -297,7 +297,7 @@ def _not_utf8(what: str) -> str:
 
 
 def _cause(file: Path) -> str:
-    """Say what is not CSV in the first lines of a file, if they show it."""
+    """Return what is not CSV in the first lines of a file, if they show it."""
     try:
         with _opened(file) as opened:
             start = opened.read(LOOKED_AT)
@@ -335,7 +335,7 @@ def _cause(file: Path) -> str:
 
 
 def _ragged_cause(file: Path, lines: Sequence[Sequence[str]]) -> str:
-    """Say why the first lines, as cells, have more of these than the line of names."""
+    """Return why the first lines have more cells than the line of names."""
     width, most = len(lines[0]), max(map(len, lines))
     at = next(i for i, cells in enumerate(lines) if len(cells) == most)
     rows = [cells for cells in lines[at:] if any(cells)]
@@ -376,7 +376,7 @@ def _open_csv(
 
 
 def _wider(kind: str, text: str) -> pa.DataType:
-    """Return a type for a column with a cell that is not of its type."""
+    """Return a type for a column that also holds a cell which is not of its type."""
     if kind == "null" and re.match(WHOLE_AS_WRITTEN, text) and abs(int(text)) < EXACT:
         return pa.int64()
     number = kind in ("null", "int64") and is_number(text) and not re.match(DIGITS, text)
@@ -384,7 +384,7 @@ def _wider(kind: str, text: str) -> pa.DataType:
 
 
 def _widened(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
-    """Return a schema for two files: numbers of whole ones and others, any type of empty cells."""
+    """Merge two schemas: integers with floats become floats, empty columns the other's type."""
     for i, field in enumerate(schema):
         kinds = {str(one.type) for one in (field, *other) if one.name == field.name}
         if pa.types.is_null(field.type) or kinds == {"int64", "double"}:

@@ -1,4 +1,4 @@
-"""Of what kind a file is, by its ending and by its first bytes.
+"""The kind of a file, by its ending and by its first bytes.
 
 A compressed file named ``.csv`` is read as a table whose names are bytes; its beginning says what
 it is. Files of one log are of one kind.
@@ -39,7 +39,7 @@ BEGINNINGS = {
 
 
 def kind_of(file: Path) -> str:
-    """Return the kind of a file by its ending; nothing for one that is not read."""
+    """Return the kind of a file by its ending; '' for one that is not read."""
     name = file.name.lower()
     return next((kind for kind, endings in KINDS.items() if name.endswith(endings)), "")
 
@@ -75,11 +75,11 @@ def _check_beginning(file: Path) -> None:
         start = opened.read(16)
     is_text = all(32 <= byte < 127 or byte in b"\t\r\n" for byte in start)  # a name, such as PAR1
     facts = [facts for sign, facts in BEGINNINGS.items() if start.startswith(sign) and not is_text]
-    what, ending = facts[0] if facts else ("", "")
+    content, ending = facts[0] if facts else ("", "")
     if kind == "CSV" and zipped:
-        if start and what != "compressed with gzip":
-            is_now = what or "not compressed"
+        if start and content != "compressed with gzip":
+            is_now = content or "not compressed"
             raise FileError(f"{file} is {is_now}, but its name says .gz; rename it")
-    elif what and kind in ("CSV", "Parquet", "Arrow") and ending not in KINDS[kind][:2]:
+    elif content and kind in ("CSV", "Parquet", "Arrow") and ending not in KINDS[kind][:2]:
         remedy = f"rename it ({ending})" if ending else "unpack it, or save the table as CSV"
-        raise FileError(f"{file} is {what}, but its name says {file.suffix}; {remedy}")
+        raise FileError(f"{file} is {content}, but its name says {file.suffix}; {remedy}")

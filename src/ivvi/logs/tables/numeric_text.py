@@ -78,7 +78,7 @@ def with_numbers(
 def many_codes(
     table: BatchSource, categories: Sequence[CodedColumn], asked: Collection[str]
 ) -> tuple[str, ...]:
-    """Say which columns of text are categories though their whole numbers may be amounts.
+    """Note which columns of text become categories though their whole numbers may be amounts.
 
     These have more than `MANY_LEVELS` levels, and fewer rows than these squared.
     """
@@ -104,7 +104,7 @@ def many_codes(
 
 
 def check_no_text(table: BatchSource, columns: Sequence[str], otherwise: str = "") -> None:
-    """Refuse columns of text where numbers are needed, with the first cell that is none.
+    """Refuse columns of text where numbers are needed, and name the first cell that is no number.
 
     `otherwise` says what else is expected.
     """
@@ -155,7 +155,7 @@ class NumberTable(TableView):
 
 
 def _is_dated(table: BatchSource, name: str) -> bool:
-    """Tell whether a column of digits begins with a date such as 20240131 or 202401."""
+    """Whether a column of digits begins with a date such as 20240131 or 202401."""
     block = next(iter(table.batches([name], (), BLOCK)), None)
     first = None if block is None else next(iter(block.column(name).drop_null().to_pylist()), None)
     return first is not None and re.fullmatch(r"(19|20)\d\d(\d\d){1,2}", first) is not None
@@ -214,6 +214,6 @@ def _numbers(column: Any, kind: pa.DataType) -> Any:
 
 
 def _written(column: Any) -> Any:
-    """Return text without blanks around it, and null where it is nothing else."""
+    """Return text without surrounding blanks; null if nothing is left."""
     text = pc.utf8_trim_whitespace(column)
     return pc.if_else(pc.match_substring_regex(text, "^$"), pa.nulls(1, text.type)[0], text)

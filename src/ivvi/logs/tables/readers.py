@@ -151,8 +151,8 @@ def _check_regular(files: Sequence[Path]) -> None:
     """Refuse anything but a regular file: a pipe or a device may never end."""
     for file in files:
         if not file.is_file():
-            what = "a folder" if file.is_dir() else "a pipe or a device"
-            raise FileError(f"{file} is {what}; expected a file")
+            kind = "a folder" if file.is_dir() else "a pipe or a device"
+            raise FileError(f"{file} is {kind}; expected a file")
 
 
 def _read_arrow(files: Sequence[Path]) -> pa.Table:
@@ -170,8 +170,8 @@ def _concatenated(files: Sequence[Path], tables: Sequence[pa.Table]) -> pa.Table
     schema = tables[0].schema
     for file, table in zip(files[1:], tables[1:], strict=True):
         schema = widened(files[0], schema, file, table.schema)
-    alike = [cast_columns(table, casts(table.schema, schema)) for table in tables]
-    return pa.concat_tables([table.select(schema.names) for table in alike])
+    same_types = [cast_columns(table, casts(table.schema, schema)) for table in tables]
+    return pa.concat_tables([table.select(schema.names) for table in same_types])
 
 
 def _read_by_pandas(files: Sequence[Path]) -> pa.Table:

@@ -178,7 +178,7 @@ class _Parser:
 
 
 def _kind(kind: pa.DataType) -> str:
-    """Say what values of a type can be compared with."""
+    """Return the kind of values that a type can be compared with."""
     is_a = pa.types
     if is_a.is_null(kind):
         return "nothing"

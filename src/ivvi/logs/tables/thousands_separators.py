@@ -27,7 +27,7 @@ and what it exceeds as well: means of three are whole now and then."""
 
 
 def may_be_thousands(values: NDArray[np.float64]) -> bool:
-    """Tell whether cells read as decimals may be thousands with dots: a cheap look first."""
+    """Whether cells read as decimals may be thousands with dots, by a quick look."""
     values = np.abs(values[~np.isnan(values)])
     if not len(values) or values.max() >= 1000:
         return False
@@ -38,7 +38,7 @@ def may_be_thousands(values: NDArray[np.float64]) -> bool:
 
 
 def has_thousands(cells: Iterable[str]) -> bool:
-    """Tell whether dots stand between thousands in cells of numbers.
+    """Whether dots stand between thousands in cells of numbers.
 
     All with a dot have three digits after it and none is 0.xxx, all others are below 1000, and
     among these is one that is no code. It is beyond what decimals would be, or a number ends in
