@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ivvi._io.arrays import Array
+from ivvi._io.result import compact_repr
 from ivvi.categories import CodedColumn
 
 EXPECTED_TOGETHER = 10.0
@@ -80,6 +81,9 @@ class NoiseLaw(NamedTuple):
 
     factor: Array
     gain: Array
+
+    def __repr__(self) -> str:
+        return compact_repr(self, self._fields)
 
 
 def noise_law(covariance: Array, categories: Categories = ()) -> NoiseLaw:

@@ -22,7 +22,7 @@ import numpy as np
 from scipy.special import softmax
 
 from ivvi._io.arrays import Array
-from ivvi._io.result import Compact
+from ivvi._io.result import Compact, compact_repr
 from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.next_state_distribution import Category
 from ivvi.features.blocks import Power
@@ -260,6 +260,9 @@ class BehaviourRows(NamedTuple):
     combinations: np.ndarray
     combined: np.ndarray
     lift: np.ndarray
+
+    def __repr__(self) -> str:
+        return compact_repr(self, self._fields)
 
 
 def coefficients(
