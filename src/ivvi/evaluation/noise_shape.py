@@ -37,7 +37,7 @@ SQUARED_COLUMNS = 10
 LEAST_SPREAD, MOST_SPREAD = 0.2, 5.0
 """Bounds of s_j(x)."""
 ALIKE = 2.0
-"""Largest ratio of the residuals' variance to the model's at which they are its noise."""
+"""Largest factor between the residuals' variance and the model's if they are its noise."""
 SHAPES = 200
 """Shapes that are estimated again from resampled rows; more draws share them."""
 

@@ -133,7 +133,7 @@ def _ends(problem: Problem, batch: Batch) -> np.ndarray:
 
 
 def from_moments(source: ValueInputs, problem: Problem) -> float | None:
-    """Return the same_length as `from_log` from moments, for quadratic, linear and learned rewards.
+    """Return the same as `from_log` from moments, for quadratic, linear and learned rewards.
 
     None for other rewards, or where the log's episodes are not as long as the horizon.
     """

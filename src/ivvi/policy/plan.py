@@ -16,7 +16,7 @@ from ivvi.planning import MPC, SPEDE, Auto, Cautious, Planner, Problem, ValueIte
 from ivvi.planning.auto import PlannerComparison
 from ivvi.planning.comparison import Comparison, Trials
 from ivvi.planning.problem import Rule
-from ivvi.planning.progress import StepProgress, telling
+from ivvi.planning.progress import StepProgress, report_steps_to
 from ivvi.policy.policy import Policy
 
 PLANNERS: dict[str, type[Any]] = {
@@ -141,7 +141,7 @@ def plan(  # noqa: PLR0913
         instrument=instrument,
     )
     logger.info("planning %d steps with %s in %s", problem.horizon, planner, problem.actions)
-    with telling(progress):
+    with report_steps_to(progress):
         rule, comparison = _planned(problem, planner, seed, compare=compare)
     beyond = action_doubts(dynamics, problem.actions)
     doubts = () if comparison is None else comparison.doubts
