@@ -92,14 +92,14 @@ def _from_parts(document: dict[str, Any], arrays: dict[str, np.ndarray]) -> Fit:
     fit = Fit(**parts, inference=inferred, sample=model.rows)
     covariance, (d_y, d_phi) = fit.estimate.W_cov, fit.W.shape
     if covariance.blocks.shape not in ((d_y, d_phi, d_phi), (d_y, 0, 0)):  # or of none
-        raise FileError(f"not a sound model: the covariance of W is {covariance.blocks.shape}")
+        raise FileError(f"not a valid model: the covariance of W is {covariance.blocks.shape}")
     if any(count < 1 for _, count in covariance.clusters):
-        raise FileError("not a sound model: its errors have no clusters")
+        raise FileError("not a valid model: its errors have no clusters")
     own = fit.model
     for name in TWICE:
         if not _same(getattr(own, name), getattr(model, name)):
             raise FileError(
-                f"not a sound model: {name} of its fit differs from that of its dynamics"
+                f"not a valid model: {name} of its fit differs from that of its dynamics"
             )
     return fit
 
