@@ -173,7 +173,7 @@ def test_values_and_curves_tell_the_ends_apart(tmp_path):
     assert np.allclose(worth.incidence["died"]["policy"].estimate, 0.05 * share)
     assert np.allclose(worth.incidence["discharged"]["policy"].estimate, 0.2 * share)
     assert np.allclose(worth.survival["policy"].estimate, 1 - 0.25 * share)
-    assert "share of episodes that ended in the way 'died': policy 0.137" in worth.summary()
+    assert "share of episodes that ended with 'died': policy 0.137" in worth.summary()
     titles = [getattr(part, "title", "") for part in value_section(worth.to_json()).parts]
     assert "Share of episodes that ended: discharged" in titles
     assert len(worth.plot().axes) == 5
@@ -249,7 +249,7 @@ def test_the_commands_take_the_pay_of_each_end(columns, tmp_path):
     assert json.loads(done.out)["reward_at_end"] == PAID
     few = ("--draws", 20, "--against", "zero")
     told = run("value", tmp_path / "policy", "--model", tmp_path / "model", *few)
-    assert "share of episodes that ended in the way 'discharged': policy" in told.out
+    assert "share of episodes that ended with 'discharged': policy" in told.out
 
 
 @pytest.mark.parametrize(

@@ -219,7 +219,7 @@ def test_a_state_that_ends_pays_too() -> None:
 
 def test_a_reward_at_the_end_needs_an_end() -> None:
     model = ivvi.fit(ivvi.make_env("linear", dim=1).collect(episodes=20, horizon=30, seed=0)).model
-    with pytest.raises(InputError, match="no episode of the model ends"):
+    with pytest.raises(InputError, match="no episode in the model ends"):
         ivvi.plan(model, nothing, (-1, 1), reward_at_end=-1)
     with pytest.raises(InputError, match="expected a finite number"):
         ivvi.plan(dying(0.1), nothing, (-1, 1), reward_at_end=float("nan"))

@@ -240,7 +240,7 @@ def load_version(path: str | os.PathLike[str], kind: str) -> tuple[Saved, str]:
     for name, array in arrays.items():
         if array.dtype.kind == "f" and (np.abs(array[np.isfinite(array)]) > LARGEST_SUM).any():
             raise FileError(
-                f"{folder} is not a sound {kind}: {name} holds numbers above {LARGEST_SUM:g}"
+                f"{folder} is not a valid {kind}: {name} holds numbers above {LARGEST_SUM:g}"
             )
     return (document, arrays), str(checksum)
 

@@ -11,7 +11,7 @@ import html
 import importlib
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -118,8 +118,16 @@ class Compact:
 
     def __repr__(self) -> str:
         fields = dataclasses.fields(self)  # type: ignore[arg-type]
-        values = ", ".join(f"{f.name}={short(getattr(self, f.name))}" for f in fields if f.repr)
-        return f"{type(self).__name__}({_cut(values)})"
+        return compact_repr(self, [field.name for field in fields if field.repr])
+
+
+def compact_repr(value: Any, names: Sequence[str]) -> str:
+    """Return a `repr` of one line, with the attributes `names` of the value.
+
+    For the `__repr__` of a `NamedTuple`, which cannot inherit from `Compact`.
+    """
+    fields = ", ".join(f"{name}={short(getattr(value, name))}" for name in names)
+    return f"{type(value).__name__}({_cut(fields)})"
 
 
 def _cut(text: str) -> str:

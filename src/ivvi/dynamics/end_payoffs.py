@@ -1,7 +1,7 @@
-"""What the end of an episode pays: one amount for any end, or one for each kind.
+"""Payments for the end of an episode: one amount for any end, or one for each kind.
 
 A log may distinguish kinds of end, such as death and discharge. The chance of each is an output of
-the model; a user's function may also say that a state ends the episode.
+the model. A user's function of the state may also end the episode.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ EndReward = float | tuple[tuple[str, float], ...]
 
 
 def end_reward(reward: Any, kinds: Sequence[str], *, by_state: bool) -> EndReward:
-    """Return what ends pay, or refuse what does not fit the ends that there are.
+    """Return the payments for ends; raise an error if they do not fit the model's ends.
 
     Parameters
     ----------
     reward
         A number, or an amount for each kind by name.
     kinds
-        The kinds of end that the model knows.
+        The kinds of end in the model.
     by_state
         Whether a function of the state may end an episode too.
     """
@@ -36,16 +36,16 @@ def end_reward(reward: Any, kinds: Sequence[str], *, by_state: bool) -> EndRewar
         amount = _number(reward, "the reward at the end")
         if amount and not (by_state or kinds):
             raise InputError(
-                f"a reward of {amount:g} at the end is given, but no episode of the model "
-                "ends: fit with terminal (--terminal COLUMN)"
+                f"reward_at_end is {amount:g}, but no episode in the model ends: fit with terminal "
+                "(--terminal COLUMN)"
             )
         return amount
     if not kinds or by_state:
-        why = "the ends given by `terminal` have no names" if by_state else "no episode ends"
+        reason = "the ends given by `terminal` have no names" if by_state else "no episode ends"
         other = "" if by_state else ", or a fit with terminal (--terminal COLUMN)"
         raise InputError(
             f"rewards are given for the ends {', '.join(map(str, reward))}, but in this model "
-            f"{why}; expected one number{other}"
+            f"{reason}; expected one number{other}"
         )
     for kind in reward:
         if kind not in kinds:
@@ -62,7 +62,7 @@ def end_reward(reward: Any, kinds: Sequence[str], *, by_state: bool) -> EndRewar
 
 
 def amounts(reward: EndReward, kinds: Sequence[str], *, by_state: bool) -> tuple[float, ...]:
-    """Return what each kind of end pays, then what an end `by_state` pays; () for nothing.
+    """Return the payment for each kind of end, then for an end `by_state`; () if all are zero.
 
     In the order of `all_ends`.
     """
@@ -73,7 +73,7 @@ def amounts(reward: EndReward, kinds: Sequence[str], *, by_state: bool) -> tuple
 
 
 def all_ends(chances: Array | None, by_state: Array | None) -> Array:
-    """Return the chances (..., E) of each kind, and of an end by the state where no kind did."""
+    """Return the chances (..., E) of each kind of end, then of an end by the state alone."""
     if chances is None:
         return by_state[..., None]  # type: ignore[index]
     if by_state is None:
@@ -85,20 +85,20 @@ def all_ends(chances: Array | None, by_state: Array | None) -> Array:
 
 
 def end_reward_to_json(reward: EndReward) -> Any:
-    """Describe with JSON values: a number, or one for each kind by name."""
+    """Return the payments as JSON: a number, or one for each kind by name."""
     return dict(reward) if isinstance(reward, tuple) else reward
 
 
 def in_words(reward: EndReward) -> str:
-    """Say what ends pay; empty where they pay nothing."""
+    """Return the payments in words; '' where they are zero."""
     if isinstance(reward, tuple):
         return ", ".join(f"{kind} {amount:+g}" for kind, amount in reward)
     return f"{reward:+g}" if reward else ""
 
 
-def _number(value: Any, what: str) -> float:
+def _number(value: Any, label: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-        raise InputError(f"{what} is {value!r}; expected a number")
+        raise InputError(f"{label} is {value!r}; expected a number")
     if not np.isfinite(value):
-        raise InputError(f"{what} is {value}; expected a finite number")
+        raise InputError(f"{label} is {value}; expected a finite number")
     return float(value)

@@ -1,4 +1,4 @@
-"""A world to act in: step by step through Gymnasium, or in many episodes side by side.
+"""Environments: step by step through Gymnasium, or many episodes side by side.
 
 `SimulatedEnv` wraps any simulator; `ModelEnv` is the estimated dynamics to train or test in.
 """
@@ -46,7 +46,7 @@ class SimulatedEnv(gymnasium.Env[np.ndarray, Any]):
 
     @property
     def _name(self) -> str:
-        """What is simulated, in a few words."""
+        """The simulated world, in a few words."""
         return type(self.simulator).__name__
 
     def reset(
@@ -108,9 +108,9 @@ class ModelSimulator(Compact):
     reward
         r(x, a, x', h).
     start
-        Draws a first state from a key.
+        A function from a key to a random first state.
     terminal
-        Says which states end an episode.
+        Whether states end an episode; None if no state does.
     reward_at_end
         Paid when the episode ends, for any or each kind of end (`ivvi.dynamics.end_payoffs`).
     """
@@ -139,7 +139,7 @@ class ModelSimulator(Compact):
         return self.start(key)
 
     def intervene(self, key: Array, x: Array, a: Array, h: Array) -> tuple[Array, Array]:
-        """Draw the next state; the same key gives the same standard normal draws always."""
+        """Draw the next state; the same key always gives the same standard normal draws."""
         draws = jax.random.normal(key, (self.model.d_next,), jnp.float64)
         x_next = self.model.next_state(self.model.mean(x, a), draws)
         r = self.reward(x, a, x_next, h)
@@ -148,13 +148,13 @@ class ModelSimulator(Compact):
         return x_next, r
 
     def ended(self, key: Array, x: Array, a: Array, x_next: Array) -> Array:
-        """Return whether the episode ends: drawn with the model's chance, or said by the state."""
+        """Return whether the episode ends: by the state, or drawn with the model's chance."""
         if not (self.model.ends or self.terminal is not None):
             return jnp.asarray(False)
         return self._ends(key, x, a, x_next).sum() > 0
 
     def _ends(self, key: Array, x: Array, a: Array, x_next: Array) -> Array:
-        """Return which kind of end there is, (E,), as 0 and 1: all 0 if it continues."""
+        """Return 1 for the kind of end that happens, else 0, (E,): all 0 if the episode goes on."""
         by_state = None if self.terminal is None else 1.0 * (self.terminal(x_next) > 0)
         if not self.model.ends:
             return all_ends(None, by_state)
@@ -189,15 +189,15 @@ class ModelEnv(SimulatedEnv):
         first = seen if starts is None else state_rows(starts, model)
         if not first.size:
             raise InputError(
-                "the model holds no states to start from; pass some (starts=), rows of "
+                "the model holds no states to start from; pass states (starts=), rows of "
                 f"{len(model.state)} ({', '.join(model.state)})"
             )
         horizon = model.usual_horizon[0] if horizon is None else horizon
         if horizon < 1:
             raise InputError(f"the horizon is {horizon}; expected at least 1")
         paid = end_reward(reward_at_end, model.ends, by_state=terminal is not None)
-        made = make_reward(reward, model, instrument)
-        simulator = ModelSimulator(model, made, one_of(first), terminal, paid)
+        reward_function = make_reward(reward, model, instrument)
+        simulator = ModelSimulator(model, reward_function, one_of(first), terminal, paid)
         super().__init__(simulator, len(model.state), self.actions.to_space(), horizon)
 
     @property
@@ -205,5 +205,5 @@ class ModelEnv(SimulatedEnv):
         return "estimated dynamics"
 
     def vector_of(self, action: Any) -> Any:
-        """Return an action, or the one with this number, as a vector."""
+        """Return an action, or the action with this number, as a vector."""
         return self.actions.from_space(action)

@@ -1,4 +1,4 @@
-"""The number of steps per episode: as requested, or else the usual length of the log's episodes."""
+"""The number of steps per episode: as requested, or the usual length of the log's episodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from ivvi.errors import InputError
 
 UNKNOWN_LENGTH = 100
-"""Steps per episode where the log does not show how long its own are."""
+"""Steps per episode where the length of the log's episodes is not known."""
 LONGEST = 1000
 """Most steps per episode by default."""
 MOST_STEPS = 100_000
@@ -19,8 +19,8 @@ MOST_STEPS = 100_000
 def default_horizon(steps: int, *, one_decision: bool) -> tuple[int, str]:
     """Return the default number of steps of an episode, and the reason for it.
 
-    `steps` is the usual number of the log's episodes, 0 where it is not known; `one_decision` is
-    whether nothing follows a row.
+    `steps` is the usual number of steps of the log's episodes, 0 where it is not known;
+    `one_decision` is whether each row is a single decision, with nothing after it.
     """
     if one_decision:
         return 1, "rows are single decisions"
@@ -32,7 +32,7 @@ def default_horizon(steps: int, *, one_decision: bool) -> tuple[int, str]:
 
 
 def check_horizon(horizon: Any) -> None:
-    """Refuse a number of steps that cannot be planned."""
+    """Raise an error for a number of steps that cannot be planned."""
     if not isinstance(horizon, int | np.integer) or horizon < 1:
         raise InputError(f"the horizon is {horizon}; expected a whole number of at least 1")
     if horizon > MOST_STEPS:

@@ -36,7 +36,7 @@ from ivvi.dynamics.weights import Weights, weight_lines
 from ivvi.errors import ColumnError, InputError, nearest
 from ivvi.features.feature_map import FeatureMap
 
-if TYPE_CHECKING:  # a model is loaded without what it takes to estimate one
+if TYPE_CHECKING:  # loading a model does not import the estimators
     from ivvi.diagnostics import Verdict
     from ivvi.dynamics.gym_env import ModelEnv
     from ivvi.logs import Sample
@@ -71,35 +71,35 @@ class Dynamics(TableResult):
     states
         A few states of the log, (m, d_x): where a planner should be good.
     W_cov
-        Covariance of W under the standard errors asked for: of its rows one after another,
+        Covariance of W under the requested standard errors: of its rows one after another,
         (d_y d_phi, d_y d_phi), or of each row, (d_y, d_phi, d_phi), where W is wide. None
         stands for noise_cov and bread.
     starts
         First states of some episodes of the log, (s, d_x): where values start.
     acted, instruments, followed
-        What was done in `states`, (m, d_a), what moved it, (m, d_z), and what followed, (m, d_y).
+        In the same rows as `states`: actions (m, d_a), instruments (m, d_z), outputs (m, d_y).
     global_instrument
-        Whether the instrument is one for each episode.
+        Whether the instrument has one value per episode.
     verdict
-        What the fit said of its instruments; None where it said nothing.
+        The fit's verdict on its instruments; None where there is none.
     carried
-        Columns of the state that are not predicted, each with the column of state or action whose
-        value it takes next; an empty name means a draw from the log's rows.
+        Columns of the state that are not predicted, each with the column of state or action that
+        is its next value; an empty name means a draw from the log's rows.
     ends
         Names of the kinds of end whose chances are the outputs after the next state.
     coded
         The categories of the log whose indicators are columns of state and action.
     refused
-        Why the model predicts nothing, in words; empty where it does.
+        Why the model predicts nothing, in words; empty if it does predict.
     instrument
         Column names of z.
     length
         Usual number of rows of the log's episodes; 0 where it is not known.
     derived
-        Whether the next state is that of the next row, so that a last row that does not end the
-        episode shows no step.
+        Whether the next state is the state of the next row, so that the last row of an episode
+        shows no step unless it ends the episode.
     doubts
-        What the fit said against its features, and against plans with it.
+        Warnings of the fit about its features, and about plans with it.
     reward_doubts
         Those of `doubts` that concern the learned reward alone.
     """
@@ -133,12 +133,12 @@ class Dynamics(TableResult):
 
     @property
     def headline(self) -> str:
-        """Which outputs follow from which states and actions."""
+        """Which outputs are predicted from which states and actions."""
         x, a = ", ".join(self.state), ", ".join(self.action)
         return f"{', '.join(self.outputs)} from {x}; {a}; W {self.W.shape}"
 
     def summary(self) -> str:
-        """Return what follows from what, how good the instruments were, and the weights."""
+        """Return the columns, the verdict on the instruments, and the weights."""
         verdict = [] if self.verdict is None else [self.verdict.sentence]
         return "\n".join([self.headline, *verdict, "", *weight_lines(self.records())])
 
@@ -186,7 +186,7 @@ class Dynamics(TableResult):
     def mean(self, x: Array, a: Array) -> Array:
         """Return E[x' | x, do(a)], (..., d_next), for NumPy or JAX arrays.
 
-        Where episodes end, of those that go on.
+        If episodes can end, of those that go on.
         """
         x, a = _as_array(x), _as_array(a)
         return self.update.mean(self._outputs(x, a), x, a)
@@ -197,13 +197,13 @@ class Dynamics(TableResult):
         return self.update.chance(y) if self.ends else 0.0 * y[..., 0]
 
     def chances_of_ends(self, x: Array, a: Array) -> Array:
-        """Return P(the episode ends in this way | x, do(a)) for each of `ends`, (..., ends)."""
+        """Return P(the episode ends with this kind | x, do(a)) for each of `ends`, (..., ends)."""
         return self.update.chances(self._outputs(x, a))
 
     def reward(self, x: Array, a: Array) -> Array:
-        """Return E[r | x, do(a)], (...,), when the reward was learned from the log.
+        """Return E[r | x, do(a)], (...,), if the reward was learned from the log.
 
-        Beyond `reach` it fades (`fade`).
+        Beyond `reach` it decreases (`fade`).
         """
         if not self.has_reward:
             raise InputError("this model has no reward: it was fitted without a reward column")
@@ -236,10 +236,10 @@ class Dynamics(TableResult):
 
     @property
     def noise_law(self) -> NoiseLaw:
-        """What the noise covariance makes of standard normal draws."""
+        """The maps from standard normal draws to the noise, from its covariance."""
         if isinstance(self.noise_cov, np.ndarray):
             return self._noise_law
-        # not kept: JAX traces it
+        # not cached while JAX traces it
         return noise_law(self.update.noise(self.noise_cov), self.categories)
 
     @cached_property
@@ -248,15 +248,15 @@ class Dynamics(TableResult):
 
     @cached_property
     def categories(self) -> Categories:
-        """Columns of the state that are indicators.
+        """The categories of the state, with the columns that are their indicators.
 
-        Those that the log says are of one category, and those seen in the model's sample of it.
+        Those that the log defines, and those that the model's sample of the log shows.
         """
         return state_categories(self.state, self.coded, self.sampled_states)
 
     @property
     def context(self) -> tuple[str, ...]:
-        """Columns of the state that are facts or drawn anew, and neither predicted nor lags."""
+        """Columns of the state that are constant or drawn anew: neither predicted nor lags."""
         return tuple(name for name, source in self.carried if source in ("", name))
 
     @property
@@ -269,7 +269,7 @@ class Dynamics(TableResult):
     ) -> np.ndarray:
         """Return states (n, d_x) for columns as the log has them, by name.
 
-        A level that the log does not have is refused, or taken for the level `unseen`.
+        A level that the log does not have is an error, or counts as the level `unseen`.
         """
         for name in self.raw_state:
             if name not in rows:
@@ -290,20 +290,20 @@ class Dynamics(TableResult):
 
     @property
     def bends(self) -> bool:
-        """Whether the mean is anything but affine in states and actions."""
+        """Whether the mean is not affine in states and actions."""
         return bool(self.ends) or not is_affine(self.phi)
 
     @property
     def is_limited(self) -> bool:
-        """Whether some feature is believed only where the log has states."""
+        """Whether some feature is used only where the log has states."""
         return is_limited(self.phi)
 
     @cached_property
     def reach(self) -> Array:
-        """Lowest and highest state at which the model is asked, (2, d_x).
+        """Lowest and highest state at which the features are evaluated, (2, d_x).
 
-        Beyond, its mean is that of the nearest state within. Models that are not limited, or
-        hold no states, reach everywhere.
+        Beyond these the mean is that of the nearest state within. Models that are not limited, or
+        hold no states, have no such bounds.
         """
         samples = [rows for rows in (self.states, self.starts) if len(rows)]
         if self.is_limited and len(self.states):
@@ -312,7 +312,7 @@ class Dynamics(TableResult):
 
     @cached_property
     def fade(self) -> Array:
-        """What a learned reward loses for each unit that a state lies beyond `reach`, (d_x,).
+        """The loss of a learned reward per unit that a state lies beyond `reach`, (d_x,).
 
         Zero where the reward is not learned.
         """
@@ -332,7 +332,7 @@ class Dynamics(TableResult):
 
     @property
     def numbers(self) -> tuple[Any, ...]:
-        """Weights, noise covariance, knots, reach, fade: what compiled programs are given."""
+        """Weights, noise covariance, knots, reach, fade: the arguments of compiled programs."""
         return self.W, self.noise_cov, self.phi.numbers, self.reach, self.fade
 
     def as_env(self, reward: Any, actions: Any, **settings: Any) -> ModelEnv:
@@ -344,15 +344,16 @@ class Dynamics(TableResult):
             As for `ivvi.plan`.
         settings
             `starts` (m, d_x), first states, by default those of the log's episodes;
-            `horizon`, by default the usual length of the log's episodes; `terminal`, which tells
-            the states that end an episode; `reward_at_end` and `instrument` as for `ivvi.plan`.
+            `horizon`, by default the usual length of the log's episodes; `terminal`, a function
+            that says which states end an episode; `reward_at_end` and `instrument` as for
+            `ivvi.plan`.
         """
-        env = importlib.import_module("ivvi.dynamics.gym_env")  # by name: it brings JAX
-        made: ModelEnv = env.ModelEnv(self, reward, actions, **settings)
-        return made
+        module = importlib.import_module("ivvi.dynamics.gym_env")  # by name: it imports JAX
+        env: ModelEnv = module.ModelEnv(self, reward, actions, **settings)
+        return env
 
     def check_whole(self) -> None:
-        """Refuse a model that does not hold what follows in a state."""
+        """Raise an error if the model cannot predict the next state."""
         if self.refused:
             raise InputError("; ".join(self.refused))
 
@@ -381,7 +382,7 @@ class Dynamics(TableResult):
 
     @cached_property
     def weights(self) -> Weights:
-        """W with its covariance."""
+        """W with its covariance, as `Weights`."""
         return Weights(self.W, self.noise_cov, self.bread, self.W_cov)
 
     def parts(self) -> Saved:
@@ -399,7 +400,7 @@ class Dynamics(TableResult):
     ) -> Path:
         """Save as a folder of JSON and npz, atomically.
 
-        `facts` are kept for people, `beside` for those who will update the model; `replaces`
+        `facts` are kept for readers, `beside` for later updates of the model; `replaces`
         is the only version (`ivvi._io.files.load_version`) that may be replaced, if given.
         """
         document, arrays = self.parts()

@@ -48,11 +48,11 @@ def pack_model(fields: Mapping[str, Any]) -> Saved:
 
 
 def unpack_model(document: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Return the fields of a model from what `pack_model` made of them.
+    """Return the fields of a model from the result of `pack_model`.
 
-    Names and flags that came later than the file are left out, and have the model's defaults.
+    Names and flags that are newer than the file are left out, and get the model's defaults.
     """
-    from ivvi.diagnostics import Verdict  # with its tests, which a model alone does not need
+    from ivvi.diagnostics import Verdict  # here: a model alone needs no diagnostics
 
     fields: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
     read = Unpacker({})
@@ -62,7 +62,7 @@ def unpack_model(document: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) 
     fields |= {name: read.unpack(bool, document[name]) for name in FLAGS if name in document}
     fields["length"] = read.unpack(int, document["length"])
     fields["carried"] = read.unpack(tuple[tuple[str, str], ...], document["carried"])
-    fields["coded"] = tuple(read.unpack(CodedColumn, one) for one in document["coded"])
+    fields["coded"] = tuple(read.unpack(CodedColumn, column) for column in document["coded"])
     verdict = document.get("verdict")
     fields["phi"] = FeatureMap.from_json(document["phi"])
     fields["verdict"] = None if verdict is None else read.unpack(Verdict, verdict)

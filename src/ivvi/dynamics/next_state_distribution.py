@@ -1,4 +1,4 @@
-"""The distribution of the next state around its mean: Gaussian noise, and categories drawn.
+"""The distribution of the next state around its mean: Gaussian noise, and drawn categories.
 
 Columns of 0 and 1 that exclude each other are the indicators of a category. Their mean m holds
 the probabilities of its levels, so a level is drawn; the other columns follow it,
@@ -19,11 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ivvi._io.arrays import Array
+from ivvi._io.result import compact_repr
 from ivvi.categories import CodedColumn
 
 EXPECTED_TOGETHER = 10.0
-"""Columns that are never 1 together count as exclusive if independent ones would have been so
-this often."""
+"""Columns that are never 1 together count as exclusive if independent ones would be 1 together this
+often."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,9 @@ class Category:
     Attributes
     ----------
     columns
-        Their numbers, ascending.
+        The columns' numbers, ascending.
     complete
-        Whether one of them is always 1; if not, none of them is the level that was left out.
+        Whether one of them is always 1; if not, zeros in all of them are the level left out.
     """
 
     columns: tuple[int, ...]
@@ -56,7 +57,7 @@ class Category:
     def probabilities(self, m: Array) -> Array:
         """Return the probability of each level, (..., L), for means m (..., d_x) of the state.
 
-        The means of the indicators, clipped to what a probability may be and made to sum to 1.
+        The means of the indicators, clipped to [0, 1] and divided by their sum.
         """
         xp = m.__array_namespace__()
         p = m[..., list(self.columns)]
@@ -71,19 +72,22 @@ Categories = tuple[Category, ...]
 
 
 class NoiseLaw(NamedTuple):
-    """What follows from the covariance of the noise.
+    """The maps that draw noise of a given covariance.
 
-    `factor` (..., d, d), a square root of the covariance of the columns that are not indicators,
-    given those that are; `gain` (..., d, d), what these columns learn from the indicators. Rows
-    and columns of others are zero.
+    `factor` (..., d, d) is a square root of the covariance of the columns that are not indicators,
+    given those that are; `gain` (..., d, d) holds their slopes on the indicators, C of the module's
+    lead. All other rows and columns are zero.
     """
 
     factor: Array
     gain: Array
 
+    def __repr__(self) -> str:
+        return compact_repr(self, self._fields)
+
 
 def noise_law(covariance: Array, categories: Categories = ()) -> NoiseLaw:
-    """Split a covariance (..., d, d), of NumPy or of JAX, at the indicators."""
+    """Return the law for a covariance (..., d, d), of NumPy or of JAX, split at the indicators."""
     if not categories:
         return NoiseLaw(_root(covariance), np.zeros(covariance.shape))
     xp, d = covariance.__array_namespace__(), covariance.shape[-1]
@@ -151,8 +155,8 @@ def state_categories(
 ) -> Categories:
     """Return the categories of a state with these columns, in their order.
 
-    Those `coded` ones of which the log was made and, of the other columns, those that look like
-    indicators in `samples` of the state, (m, d_x) each (`indicator_categories`).
+    They are the log's `coded` ones and, among the other columns, those that look like indicators
+    in `samples` of the state, (m, d_x) each (`indicator_categories`).
     """
     places = {name: i for i, name in enumerate(state)}
     named = (c.names for c in coded if c.names and c.names[0] in places)
@@ -168,9 +172,9 @@ def state_categories(
 def indicator_categories(rows: np.ndarray) -> Categories:
     """Return the categories whose indicators are among the columns of rows (n, d).
 
-    A column of zeros and ones (both) is an indicator. Two are of one category if they are
-    never 1 together where independent ones would have been, or if one of the category is
-    always 1. One alone says yes or no.
+    A column with both zeros and ones is an indicator. Two belong to one category if they are never
+    1 together although independent ones would be, or if one of the category is always 1. A single
+    indicator is a category of two levels.
     """
     binary = ((rows == 0) | (rows == 1)).all(axis=0) & (rows.min(axis=0) < rows.max(axis=0))
     left = sorted(map(int, np.flatnonzero(binary)), key=lambda j: (-rows[:, j].sum(), j))
@@ -193,7 +197,7 @@ def indicator_categories(rows: np.ndarray) -> Categories:
 
 
 def _completed(rows: np.ndarray, groups: list[list[int]]) -> list[list[int]]:
-    """Add columns that are alone, and rare, to a group that has one 1 in every row with them."""
+    """Add single, rare columns to a group if every row then has exactly one 1."""
     for group in groups:
         alone = [other[0] for other in groups if len(other) == 1 and other is not group]
         fits = [j for j in alone if not (rows[:, j] * rows[:, group].sum(axis=1)).any()]
@@ -204,7 +208,7 @@ def _completed(rows: np.ndarray, groups: list[list[int]]) -> list[list[int]]:
 
 
 def _root(covariance: Array) -> Array:
-    """Return a square root: Cholesky's of NumPy arrays, the symmetric one of what JAX traces."""
+    """Return a square root: Cholesky's for NumPy arrays, the symmetric one for JAX tracers."""
     if isinstance(covariance, np.ndarray):
         return square_root(covariance)
     xp = covariance.__array_namespace__()
@@ -221,13 +225,13 @@ def _uniform(noise: Array) -> Array:
     """Return Phi(noise)."""
     in_numpy = isinstance(noise, np.ndarray | np.floating)
     library = "scipy.special" if in_numpy else "jax.scipy.special"
-    return import_module(library).ndtr(noise)  # by name: a model loads quickly, without JAX
+    return import_module(library).ndtr(noise)  # by name: a model loads quickly without JAX
 
 
 def square_root(covariance: np.ndarray) -> np.ndarray:
-    """Return F with F F^T = covariance (..., d, d): Cholesky's where there is one.
+    """Return F with F F^T = covariance (..., d, d): Cholesky's factor where it exists.
 
-    Columns that do not vary are left out of it.
+    Columns that do not vary are left out of the factorisation.
     """
     d = covariance.shape[-1]
     varies = np.flatnonzero(np.diagonal(covariance, axis1=-2, axis2=-1).reshape(-1, d).any(axis=0))

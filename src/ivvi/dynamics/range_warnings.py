@@ -1,9 +1,9 @@
-"""Warnings where a model is used beyond what the log shows: its rewards, states and actions.
+"""Warnings where a model is used outside the log's range of rewards, states and actions.
 
 Whatever the features, no data support a model outside the range of the log's own rows. Ranges are
-those of the sample of rows that the model keeps (`Dynamics.states`, `acted`,
-`followed`); a column that is the same in all of them has none. They are widened before anything
-counts as outside, as a sample of 2,048 rows misses the rarest ones.
+those of the sample of rows that the model keeps (`Dynamics.states`, `acted`, `followed`); a column
+that is constant in the sample has none. Ranges are widened before anything counts as outside,
+because a sample of 2,048 rows misses the rarest rows.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ model is Gaussian, but rain ends at 0 and a score at 5."""
 FEWEST = 100
 """Fewest rows of the log from which a range is taken."""
 CLEAR = 0.1
-"""Standard deviations of the log's rewards by which their mean may exceed all of them."""
+"""The mean reward may exceed all of the log's by this many standard deviations of them."""
 FURTHER = 0.25
-"""Share of its width by which allowed actions may exceed the range of the log's."""
+"""Share of its width by which allowed actions may exceed the log's range."""
 MOST_VALUES = 8
-"""Values of an action in the log up to which it counts as a choice, and not as an amount."""
+"""An action with at most this many values in the log counts as a choice, not as an amount."""
 FAR = 0.5
-"""Share of its width beyond which a single state is far outside."""
+"""A state is far outside a range if it is beyond it by more than this share of its width."""
 ALLOW_LESS = (
     "allow only actions in that range (--action-low, --action-high, --action-set; actions=)"
 )
@@ -46,7 +46,8 @@ TOGETHER = (
     "actions=)"
 )
 EXPECTED, RARE = 15.0, 0.02
-"""Rows in which actions that were independent would coincide, and the share of them that is few."""
+"""Fewest rows with a combination expected if actions were independent, and the share of these that
+counts as rare."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -58,10 +59,10 @@ class LogRange(Compact):
 
     @classmethod
     def of(cls, samples: Sequence[np.ndarray], width: int, free: Sequence[int] = ()) -> LogRange:
-        """Return the range of all samples (m, width) together.
+        """Return the range of all samples (m, width) taken together.
 
-        Columns that are `free`, or of which fewer than `FEWEST` rows are known, have none: low
-        equals high.
+        Columns that are `free`, or with fewer than `FEWEST` known rows, have no range: low equals
+        high.
         """
         known = sum(map(len, samples)) >= FEWEST
         rows = np.concatenate(samples) if known else np.zeros((1, width))
@@ -70,13 +71,13 @@ class LogRange(Compact):
         return cls(low, high)
 
     def outside(self, values: np.ndarray, by: float) -> np.ndarray:
-        """Return which values (..., d) lie outside by more than this share of the width."""
+        """Return whether values (..., d) lie outside by more than the share `by` of the width."""
         width = self.high - self.low
         beyond = (values < self.low - by * width) | (values > self.high + by * width)
         return np.asarray(beyond & (width > 0))
 
     def words(self, column: Any) -> str:
-        """Return ``0 to 1``."""
+        """Return the range of a column as text, such as ``0 to 1``."""
         return f"{self.low[column]:.4g} to {self.high[column]:.4g}"
 
 
@@ -89,7 +90,7 @@ def simulation_doubts(
     learned: bool,
     abstains: bool = False,
 ) -> tuple[str, ...]:
-    """Say where simulated episodes leave the log: by their rewards, states or actions.
+    """Return warnings if simulated rewards, states or actions leave the log's range.
 
     Parameters
     ----------
@@ -98,7 +99,7 @@ def simulation_doubts(
     learned
         Whether their reward is the model's own.
     abstains
-        Whether a plan was asked to stay where the log has rows.
+        Whether the plan abstains where the log has no rows.
     """
     texts = [_reward_doubt(model, model.reward(x, a), alive)] if learned else []
     noise = NOISE_ALONE * _outside_by_noise(model)
@@ -108,14 +109,16 @@ def simulation_doubts(
         doubts[0] += f": it is used outside the data; {_remedy(model, abstains)}"
     if text := _column_doubt(model.action, action_range(model), a, alive, FURTHER):
         doubts.append(f"{text}: {ALLOW_LESS}")
-    for one in unseen_together(model):
-        if (share := _share(one.of(a), alive)) > MOST_OUTSIDE:
-            doubts.append(f"{one.sentence}, and {share:.0%} of the simulated steps do: {TOGETHER}")
+    for combination in unseen_together(model):
+        if (share := _share(combination.of(a), alive)) > MOST_OUTSIDE:
+            doubts.append(
+                f"{combination.sentence}, and {share:.0%} of the simulated steps do: {TOGETHER}"
+            )
     return tuple(doubts)
 
 
 def action_doubts(model: Dynamics, actions: Actions) -> tuple[str, ...]:
-    """Say which of the actions may reach clearly beyond the log's."""
+    """Return warnings for actions whose allowed range is clearly wider than the log's."""
     log, ends = action_range(model), actions.corners
     return (
         *choices_as_amounts(model, actions),
@@ -128,7 +131,7 @@ def action_doubts(model: Dynamics, actions: Actions) -> tuple[str, ...]:
 
 
 def choices_as_amounts(model: Dynamics, actions: Actions) -> tuple[str, ...]:
-    """Say which actions may be anything in between where the log has but a few values."""
+    """Return warnings for actions that may be any number although the log has few values."""
     sentences = []
     rows = model.acted if len(model.acted) >= FEWEST else np.empty((0, len(model.action)))
     for j in actions.continuous if len(rows) else ():
@@ -151,10 +154,10 @@ def _is_binary(values: np.ndarray) -> bool:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Together(Compact):
-    """Values of several actions, in these columns, that hardly a row of the log has at once.
+    """Values of several actions, in these columns, that almost no row of the log has at once.
 
-    `words` name them, and `rows` says how many of the `among` rows have them and how many would
-    have, were the actions independent.
+    `words` describe the values. `rows` are the number of rows, among the `among` rows, that have
+    them, and the number expected if the actions were independent.
     """
 
     columns: tuple[int, ...]
@@ -164,12 +167,12 @@ class Together(Compact):
     among: int
 
     def of(self, a: np.ndarray) -> np.ndarray:
-        """Return which actions (..., d_a) have the values, (...)."""
+        """Return whether actions (..., d_a) have the values, (...)."""
         return np.asarray((a[..., list(self.columns)] == self.values).all(axis=-1))
 
     @property
     def sentence(self) -> str:
-        """Return ``no row of the log has a = 1 and b = 1 at once (...)``."""
+        """Return a sentence such as ``no row of the log has a = 1 and b = 1 at once (...)``."""
         count, usual = self.rows
         number = f"only {count:,} of {self.among:,} rows" if count else "no row"
         return (
@@ -179,38 +182,38 @@ class Together(Compact):
 
 
 def unseen_together(model: Dynamics) -> list[Together]:
-    """Return values of two or three actions of few values that the log has only one by one."""
+    """Return combinations of values of two or three actions that the log lacks or hardly has."""
     rows = model.acted if len(model.acted) >= FEWEST else np.empty((0, len(model.action)))
     choices = _choices(model, rows)
     unseen: list[Together] = []
     for size in (2, 3) if len(choices) <= MOST_VALUES else (2,):
-        for picked in (p for some in combinations(choices, size) for p in product(*some)):
-            columns = tuple(chain.from_iterable(one.columns for one in picked))
-            values = np.concatenate([one.values for one in picked])
-            usual = len(rows) * math.prod(one.of(rows).mean() for one in picked)
-            if usual < EXPECTED or any(set(one.columns) < set(columns) for one in unseen):
+        for picked in (p for actions in combinations(choices, size) for p in product(*actions)):
+            columns = tuple(chain.from_iterable(choice.columns for choice in picked))
+            values = np.concatenate([choice.values for choice in picked])
+            usual = len(rows) * math.prod(choice.of(rows).mean() for choice in picked)
+            if usual < EXPECTED or any(set(known.columns) < set(columns) for known in unseen):
                 continue
-            words = " and ".join(one.words for one in picked)
-            count = int(np.logical_and.reduce([one.of(rows) for one in picked]).sum())
+            words = " and ".join(choice.words for choice in picked)
+            count = int(np.logical_and.reduce([choice.of(rows) for choice in picked]).sum())
             if count <= RARE * usual:
                 unseen.append(Together(columns, values, words, (count, usual), len(rows)))
     return unseen
 
 
 def _choices(model: Dynamics, rows: np.ndarray) -> list[list[Together]]:
-    """Return the values of each action that has few of them, of a category its levels."""
-    coded = {one.names: one for one in model.coded if one.names and one.names[0] in model.action}
+    """Return the values of each action with few values; for a category, its levels."""
+    coded = {c.names: c for c in model.coded if c.names and c.names[0] in model.action}
     single = set(model.action).difference(*coded)
     choices = []
     for names in (*coded, *((name,) for name in model.action if name in single)):
         columns = tuple(map(model.action.index, names))
         values = np.unique(rows[:, list(columns)], axis=0)
         if 1 < len(values) <= MOST_VALUES:
-            one = coded.get(names)
+            category = coded.get(names)
             choices.append(
                 [
                     Together(
-                        columns, v, _value_words(model.action[columns[0]], v, one), (0, 0.0), 0
+                        columns, v, _value_words(model.action[columns[0]], v, category), (0, 0.0), 0
                     )
                     for v in values
                 ]
@@ -219,18 +222,22 @@ def _choices(model: Dynamics, rows: np.ndarray) -> list[list[Together]]:
 
 
 def _value_words(name: str, values: np.ndarray, category: CodedColumn | None) -> str:
-    """Return ``dose = 1``, or of indicators ``drug = red``."""
+    """Return a value in words, such as ``dose = 1``, or for indicators ``drug = red``."""
     if category is None:
         return f"{name} = {values[0]:.4g}"
     return f"{category.column} = {category.decode(values[None])[0]}"
 
 
 def decision_doubts(model: Dynamics, x: np.ndarray, a: np.ndarray) -> tuple[str, ...]:
-    """Say which states (n, d_x) are far outside the log, and which of their actions (n, d_a)."""
+    """Return warnings for states (n, d_x) far outside the log, and for actions (n, d_a) outside."""
     return (
         *_far(model.state, state_range(model), x, FAR, "far outside the states of the log"),
         *_far(model.action, action_range(model), a, FURTHER, "outside the actions of the log"),
-        *(f"{one.sentence}: {TOGETHER}" for one in unseen_together(model) if one.of(a).any()),
+        *(
+            f"{combination.sentence}: {TOGETHER}"
+            for combination in unseen_together(model)
+            if combination.of(a).any()
+        ),
     )
 
 
@@ -250,7 +257,7 @@ def action_range(model: Dynamics) -> LogRange:
 
 
 def _reward_doubt(model: Dynamics, r: np.ndarray, alive: np.ndarray) -> str:
-    """Say that learned rewards r (...) exceed every reward of the log, or fall below them all."""
+    """Return a warning if learned rewards r (...) leave the log's range, else ''."""
     log = LogRange.of((model.followed[:, -1:],) if len(model.followed) else (), 1)
     if log.low == log.high:
         return ""
@@ -296,18 +303,18 @@ def _column_doubt(
     by: float,
     allowed: np.ndarray | float = MOST_OUTSIDE,
 ) -> str:
-    """Name the column of simulated values (..., d) that leaves the log most often.
+    """Return a warning on the column of simulated values (..., d) most often outside, or ''.
 
-    More often than the share that is `allowed`, (d,), and than `MOST_OUTSIDE`.
+    A column counts if it is outside more often than `allowed`, (d,), and than `MOST_OUTSIDE`.
     """
     outside, most = log.outside(values, by), np.maximum(MOST_OUTSIDE, allowed) * np.ones(len(names))
-    found = [_share(outside[..., j], alive) for j in range(len(names))]
-    shares = [share if share > most[j] else 0.0 for j, share in enumerate(found)]
+    all_shares = [_share(outside[..., j], alive) for j in range(len(names))]
+    shares = [share if share > most[j] else 0.0 for j, share in enumerate(all_shares)]
     often = sum(share > 0 for share in shares)
     if not often:
         return ""
     worst = int(np.argmax(shares))
-    others = "" if often == 1 else f" (and {often - 1} more likewise)"
+    others = "" if often == 1 else f" (and {often - 1} more columns leave theirs)"
     return (
         f"in {shares[worst]:.0%} of the simulated steps the model puts {names[worst]} clearly "
         f"outside {log.words(worst)}, its range in the log{others}"
@@ -317,12 +324,12 @@ def _column_doubt(
 def _far(
     names: tuple[str, ...], log: LogRange, values: np.ndarray, by: float, words: str
 ) -> list[str]:
-    """Say which columns of values (n, d) lie outside, with the value that is furthest away."""
+    """Return a warning for each column of values (n, d) outside, with its furthest value."""
     outside, sentences = log.outside(values, by), []
     for j in np.flatnonzero(outside.any(axis=0)):
-        some = values[outside[:, j], j]
-        furthest = some[np.argmax(np.abs(some - (log.low[j] + log.high[j]) / 2))]
-        rows = "" if len(values) == 1 else f" ({len(some):,} of {len(values):,} rows are)"
+        outlying = values[outside[:, j], j]
+        furthest = outlying[np.argmax(np.abs(outlying - (log.low[j] + log.high[j]) / 2))]
+        rows = "" if len(values) == 1 else f" ({len(outlying):,} of {len(values):,} rows are)"
         sentences.append(
             f"{names[j]} = {furthest:.4g} is {words}, which has {log.words(j)}{rows}: the advice "
             "there is extrapolation"

@@ -1,7 +1,7 @@
 """Many episodes side by side: the noise of (seed, episode, step) is the same for all policies.
 
-Returns then differ because the policies differ, and not by chance (common random numbers), both in
-a simulator and in an estimated model.
+Returns then differ because the policies differ, and not by chance (common random numbers). That
+holds in a simulator and in an estimated model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ivvi.logs import ArrowTable, Log, Roles
 
 
 class Simulator(Protocol):
-    """What can be acted in: a start, a step, perhaps an end."""
+    """A world to act in: first states, steps, and ends of episodes."""
 
     @property
     def d_a(self) -> int:
@@ -75,7 +75,7 @@ class Rollout(TableResult):
         ]
 
     def summary(self) -> str:
-        """Return the mean return of the episodes, and how far they spread."""
+        """Return the mean return of the episodes, and their spread."""
         (episodes, horizon), returns = self.rewards.shape, self.returns
         lowest, highest = returns.min(), returns.max()
         return (
@@ -84,7 +84,7 @@ class Rollout(TableResult):
         )
 
     def to_log(self, state: Sequence[str], action: Sequence[str], label: str = "rollouts") -> Log:
-        """Return the episodes as a log without instruments, to write as Parquet or Minari."""
+        """Return the episodes as a log without instruments, to be written as Parquet or Minari."""
         following = tuple(f"next_{name}" for name in state)
         names = (tuple(state), tuple(action), (), following)
         roles = Roles(*names, reward="reward", episode="episode", step="step", weight=None)
@@ -145,12 +145,12 @@ def roll_out(
 
 @dataclass(frozen=True)
 class Decision:
-    """How a policy acts, split into what is compiled and the numbers that it is given.
+    """How a policy acts, split into the part that is compiled and the numbers passed to it.
 
-    Decisions of one `shape` are equal, and so share compiled programs: a policy that was
-    planned in other estimates of the same model does not wait for a compiler again. Feature
-    maps, problems and rules are split in the same way: `shape` is what a program is compiled
-    for, `numbers` are what it is given, and `with_numbers` puts others in their place.
+    Decisions of one `shape` are equal, and so share compiled programs: a policy planned in another
+    estimate of the same model is not compiled again. Feature maps, problems and rules are split in
+    the same way: a program is compiled for a `shape`, `numbers` are its arguments, and
+    `with_numbers` replaces them.
     """
 
     shape: Hashable
@@ -160,7 +160,7 @@ class Decision:
 
     @classmethod
     def of(cls, policy: Any) -> Decision:
-        """Split a policy, or a rule; one that knows no shape is compiled for itself."""
+        """Return a policy or a rule, split; without a `shape` it has its own compiled program."""
         rule = getattr(policy, "rule", policy)
         if hasattr(rule, "shape"):
             return cls(rule.shape, rule.begin, rule.decide, rule.numbers)
@@ -182,11 +182,11 @@ def run_episodes(
     Parameters
     ----------
     act
-        (x, h, memory) to actions (..., d_a) and what to remember.
+        (x, h, memory) to actions (..., d_a) and the new memory.
     step
         (x, a, h, memory) to next states (..., d_x), rewards (...) and whether the episode ends.
     starts, memory
-        First states (..., d_x), and what is remembered before the first step.
+        First states (..., d_x), and the memory before the first step.
     keep
         Whether states and actions are returned too.
 
@@ -209,9 +209,9 @@ def run_episodes(
 
 
 def take_step(x: Array, alive: Array, x_next: Array, r: Array, ended: Array) -> Any:
-    """Return next states, rewards and who is left; an episode that has ended stands still.
+    """Return next states, rewards and which episodes go on; ended ones stand still.
 
-    `alive` and `ended` are (...): one or zero, or the chance of it where no end is drawn.
+    `alive` and `ended` are (...): one or zero, or a probability where no end is drawn.
     """
     return jnp.where(alive[..., None] > 0, x_next, x), alive * r, alive * (1.0 - ended)
 
@@ -283,7 +283,7 @@ def _starts(simulator: Any, keys: Array) -> Array:
 def called_actions(policy: Callable[..., Any], states: np.ndarray, step: int) -> np.ndarray:
     """Return the actions (n, d_a) of a user's function of states (n, d_x).
 
-    It is told the step if it has a parameter `step` that it cannot do without.
+    The function gets the step if it has a parameter `step` without a default.
     """
     try:
         actions = policy(states, step=step) if _needs_step(policy) else policy(states)

@@ -1,4 +1,4 @@
-"""Turn states as a user gives them, a table or arrays, into the arrays of a model."""
+"""Convert a user's states, a table or arrays, to the arrays of a model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ivvi.logs.tables.readers import open_table
 
 
 def as_columns(table: Any) -> Mapping[str, list[Any]] | None:
-    """Return the columns of a mapping, a data frame or an Arrow table by name; None of others."""
+    """Return the columns of a mapping, a data frame or an Arrow table by name; None otherwise."""
     if isinstance(table, Mapping):
         return {str(name): list(np.atleast_1d(values)) for name, values in table.items()}
     if hasattr(table, "columns") or hasattr(table, "__arrow_c_stream__"):
@@ -25,7 +25,7 @@ def as_columns(table: Any) -> Mapping[str, list[Any]] | None:
 
 
 def state_rows(states: Any, model: Dynamics) -> np.ndarray:
-    """Return states that a user gives as rows (n, d_x) of finite numbers, or refuse them.
+    """Return a user's states as rows (n, d_x) of finite numbers, or raise an error.
 
     They may be a table with the columns of the log.
     """
@@ -41,7 +41,7 @@ def state_rows(states: Any, model: Dynamics) -> np.ndarray:
 
 
 def state_numbers(states: Any, model: Dynamics) -> np.ndarray:
-    """Return states as numbers that can be computed with, in the shape they have."""
+    """Return states as finite numbers of moderate size, in their own shape."""
     try:
         numbers = np.asarray(states, dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:

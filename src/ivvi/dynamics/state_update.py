@@ -3,7 +3,8 @@
 The outputs are y = W phi(x, a): the next values of the predicted columns, which stand first in the
 state, and the chance of each kind of end, p in all. In the log the next state of a row that ends
 its episode is its own state (an episode that has ended stands still), so that there is no selection
-on survival, and E[y | x, do(a)] = (1 - p) E[x' | goes on] + p x. What a plan needs is the middle,
+on survival, and E[y | x, do(a)] = (1 - p) E[x' | goes on] + p x. A plan needs the mean of episodes
+that go on,
 
     E[x' | x, do(a), goes on] = (y - p x) / (1 - p).
 """
@@ -35,9 +36,9 @@ class StateUpdate:
     width, actions
         Columns of the state and of the action, d_x and d_a.
     copied
-        For each carried column its place in the state, and the place in [x, a] of what it is next.
+        For each carried column its place in the state, and the place in [x, a] of its next value.
     drawn, means, covariance
-        Places of the columns that are drawn anew at every step, and the law they are drawn from.
+        Places of the columns that are drawn anew at every step, and their distribution.
     ends
         Number of outputs after the predicted ones that are chances of a kind of end.
     ended
@@ -64,7 +65,7 @@ class StateUpdate:
         ends: int = 0,
         ended: float = 0.0,
     ) -> StateUpdate:
-        """Lay out the columns; those drawn anew follow the rows `states` (m, d_x) of the log."""
+        """Return the update; columns drawn anew have the moments of the rows `states` (m, d_x)."""
         places = {name: i for i, name in enumerate((*state, *action))}
         copied = tuple((places[name], places[src]) for name, src in carried.items() if src)
         drawn = tuple(places[name] for name, source in carried.items() if not source)
@@ -95,7 +96,7 @@ class StateUpdate:
     def chances(self, y: Array) -> Array:
         """Return the probability of each kind of end, (..., ends), for outputs y (..., d_y).
 
-        The outputs, clipped to what a probability may be; where they sum to more than 1, to 1.
+        The outputs, clipped to [0, 1], and scaled to sum to 1 where they sum to more.
         """
         xp, n = y.__array_namespace__(), self.predicted
         p = xp.clip(y[..., n : n + self.ends], 0.0, 1.0)
@@ -133,7 +134,7 @@ class StateUpdate:
     def noise(self, covariance: Array) -> Array:
         """Return the covariance of x' (..., d_x, d_x) for that of the outputs (..., d_y, d_y).
 
-        Of episodes that go on: what the end explains of the outputs is taken out.
+        For episodes that go on: the part of the outputs that the end explains is removed.
         """
         n = self.predicted
         of_predicted = covariance[..., :n, :n]
@@ -142,8 +143,8 @@ class StateUpdate:
         xp = covariance.__array_namespace__()
         if self.ends:
             end = slice(n, n + self.ends)
-            cross, own = covariance[..., :n, end], covariance[..., end, end]
-            explained = cross @ xp.linalg.pinv(own, rtol=1e-9, hermitian=True)
+            cross, of_ends = covariance[..., :n, end], covariance[..., end, end]
+            explained = cross @ xp.linalg.pinv(of_ends, rtol=1e-9, hermitian=True)
             of_predicted = (of_predicted - explained @ xp.swapaxes(cross, -1, -2)) / (
                 1.0 - min(self.ended, 0.9)
             )
@@ -152,11 +153,11 @@ class StateUpdate:
         return moved + of_drawn.T @ np.array(self.covariance) @ of_drawn if self.drawn else moved
 
     def _place(self, columns: Any) -> np.ndarray:
-        """Return rows of zeros and a one, (k, d_x), that put k numbers in their columns."""
+        """Return rows with a single one, (k, d_x), that put k numbers in their columns."""
         return np.eye(self.width)[list(columns)]
 
     def _copies(self) -> np.ndarray:
-        """Return the map (d_x + d_a, d_x) from [x, a] to what is carried along."""
+        """Return the map (d_x + d_a, d_x) from [x, a] to the carried columns."""
         copies = np.zeros((self.width + self.actions, self.width))
         for column, source in self.copied:
             copies[source, column] = 1.0

@@ -12,12 +12,12 @@ from ivvi._io.result import Compact, Records
 from ivvi.errors import InputError
 
 MOST_ROWS = 40
-"""Weights that a summary lists."""
+"""Most weights that a summary lists."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Weights(Compact):
-    """W (d_y, d_phi) and what its covariance is made of; fields as those of `Dynamics`."""
+    """W (d_y, d_phi) and the parts of its covariance; the fields are those of `Dynamics`."""
 
     W: np.ndarray
     noise_cov: np.ndarray
@@ -61,7 +61,7 @@ class Weights(Compact):
         return np.asarray(vectors * np.sqrt(np.clip(values, 0, None)))
 
     def draw_deviations(self, count: int, rng: np.random.Generator) -> np.ndarray:
-        """Draw dW of N(0, cov(W)), (count, d_y, d_phi): W + dW are weights that the log allows."""
+        """Return draws dW of N(0, cov(W)), (count, d_y, d_phi): the log allows W + dW."""
         drawn = rng.normal(size=(count, self.W.size)) @ self.root.T
         return np.asarray(drawn.reshape(count, *self.W.shape))
 

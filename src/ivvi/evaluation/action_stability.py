@@ -32,14 +32,14 @@ AT_ONCE = 20
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Stability(TableResult):
-    """What is recommended in some states, and what the plans of other draws recommend.
+    """The recommended actions in given states, and those that plans in other draws recommend.
 
     Attributes
     ----------
     states, actions
         States (n, d_x) and recommended actions (n, d_a).
     drawn
-        What the plans of the draws do there, (draws, n, d_a).
+        Actions of the plans of the draws in these states, (draws, n, d_a).
     agreement
         Share of the draws whose action is the recommended one, or near it, (n,).
     outside
@@ -72,7 +72,7 @@ class Stability(TableResult):
         return f"at least {least:.0%} of {len(self.drawn)} models agree in each of {count} states"
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
-        """Draw what the other models do in each state, a panel per action; `path` saves it.
+        """Plot the other models' actions in each state, one panel per action; `path` saves it.
 
         Grey dots are their actions, larger where more models agree; the recommended one is blue.
         """
@@ -109,7 +109,7 @@ class Stability(TableResult):
         return "\n".join(lines)
 
     def agreement_means(self) -> str:
-        """Say what is counted."""
+        """Return a sentence that defines `agreement`."""
         return (
             f"share of {len(self.drawn)} other models that the log allows whose plans act the "
             f"same here; numbers count as the same within {NEAR:.0%} of their range"
@@ -117,7 +117,7 @@ class Stability(TableResult):
 
     @staticmethod
     def outside_means() -> str:
-        """Say what is marked."""
+        """Return a sentence that defines `outside`."""
         return f"the log has no rows like this state and action (its inner {INSIDE:.0%})"
 
     def to_json(self) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def stability(
     step
         Step of the episode, from 0 on.
     progress
-        Called with the number of further plans that were made.
+        Called with the number of plans just made.
     """
     source = ValueInputs.of(model)
     x = state_rows(states, policy.problem.model)
@@ -177,25 +177,25 @@ def stability(
 def _actions(
     planner: Any, problem: Problem, W: np.ndarray, x: np.ndarray, step: int, progress: Any
 ) -> np.ndarray:
-    """Return what the plans for weights (draws, d_y, d_phi) do in x at a step, (draws, n, d_a)."""
+    """Return actions (draws, n, d_a) at a step in x, of plans for weights (draws, d_y, d_phi)."""
 
     def planned(weights: Array) -> Array:
         rule = planner.solve(problem.with_weights(weights))
         return rule.act(jnp.asarray(x), step, rule.begin(len(x)))[0]
 
     compiled = isinstance(planner, MPC)
-    some = jax.jit(partial(jax.lax.map, planned)) if compiled else planned
+    plan_in_all = jax.jit(partial(jax.lax.map, planned)) if compiled else planned
     drawn = []
     with jax.enable_x64(True):
         for weights in np.array_split(W, -(-len(W) // AT_ONCE)) if compiled else W:
-            drawn.append(np.asarray(some(jnp.asarray(weights))))
+            drawn.append(np.asarray(plan_in_all(jnp.asarray(weights))))
             if progress is not None:
                 progress(len(weights) if compiled else 1)
     return np.concatenate(drawn) if compiled else np.array(drawn)
 
 
 def _agree(allowed: Actions, drawn: np.ndarray, actions: np.ndarray) -> np.ndarray:
-    """Return which draws recommend the same, (draws, n)."""
+    """Return which draws agree with the recommended actions, (draws, n)."""
     room = np.zeros(allowed.dim)
     room[list(allowed.continuous)] = NEAR * (allowed.high - allowed.low)
     same: np.ndarray = np.all(np.abs(drawn - actions) <= room + 1e-9, axis=-1)

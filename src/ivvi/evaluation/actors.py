@@ -1,7 +1,7 @@
 """Actors in a stack of models: fixed policies, the behaviour policy, a plan for each model.
 
-An actor acts in many drawn models with n episodes each, x (draws, n, d_x). What differs between
-calls of one kind is an argument of the compiled simulation and not a part of it.
+An actor acts in many drawn models with n episodes each, x (draws, n, d_x). The numbers of an actor
+are arguments of the compiled simulation, so that actors of one kind share it.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from ivvi.planning import Planner
 from ivvi.planning.behaviour_policy import BehaviourFeatures, BehaviourPolicy, BehaviourRows
 
 Acting = tuple[Any, Any]
-"""An actor, or a function of states, and its parameters."""
+"""An actor (or a function of states) and its parameters."""
 
 
 class Actor(Protocol):
     """Acts in every world of a stack."""
 
     def begin(self, models: ModelDraws, parameters: Any, count: int) -> Any:
-        """Return what is remembered between steps, for `count` episodes of each world."""
+        """Return the memory at the first step, for `count` episodes of each world."""
         ...
 
     def act(
         self, models: ModelDraws, parameters: Any, x: Array, h: Array, memory: Any, keys: Array
     ) -> tuple[Array, Any]:
-        """Return actions (draws, n, d_a) for states (draws, n, d_x), and what to remember."""
+        """Return actions (draws, n, d_a) for states (draws, n, d_x), and the new memory."""
         ...
 
     def pushed(self, models: ModelDraws, parameters: Any, x: Array, memory: Any) -> Array | float:
-        """Return what the instrument just acted on does by itself, (draws, n, d_y).
+        """Return the direct effect of the instrument just acted on, (draws, n, d_y).
 
-        To those who act on none it is a part of the noise.
+        Zero for actors that use no instrument: its effect is then a part of the noise.
         """
         return 0.0
 
@@ -96,7 +96,7 @@ class BehaviourActor(Actor):
     features: BehaviourFeatures
 
     def begin(self, models: ModelDraws, parameters: BehaviourRows, count: int) -> Any:
-        """Remember which row's instrument an episode has, where it has one."""
+        """Remember the row whose instrument an episode has, where instruments are by episode."""
         return jnp.zeros((len(models.W), count), int)
 
     def act(
@@ -108,7 +108,7 @@ class BehaviourActor(Actor):
         memory: Array,
         keys: Array,
     ) -> tuple[Array, Any]:
-        """Draw rows, and do in x what was done there."""
+        """Draw rows of the log, and act in x as in those rows."""
         for_row, for_z, for_level = jnp.moveaxis(_each(jax.random.split, keys, 3), -1, 0)
         row = _each(jax.random.randint, for_row, (), 0, len(parameters.eta))
         if self.features.by_episode:
@@ -138,8 +138,8 @@ class BehaviourActor(Actor):
 class Planned:
     """A plan made inside the simulation, for the weights that are its parameters.
 
-    Weights (draws, d_y, d_phi) give each world a plan of its own, (d_y, d_phi) one plan to all.
-    Only planners whose work is done when they act can be traced (`MPC`).
+    Weights (draws, d_y, d_phi) give each world its own plan; (d_y, d_phi) give all the same plan.
+    Only planners that do their work when they act can be traced (`MPC`).
     """
 
     planner: Planner

@@ -1,13 +1,13 @@
 """The episodes behind a value: their first states, their number, and their weights.
 
-The value in the estimated model is a mean over many episodes. The value in a drawn model adds the
-difference that the draw makes in a few of these, under the same noise
+The value in the estimated model is a mean over many episodes, R_i the return of one. The value in a
+drawn model b adds the mean change of a few of these returns, under the same noise
 (`ivvi.evaluation.many_model_rollout`):
 
     V_b = sum_i w_bi R_i / sum_i w_bi  +  mean_j (R_bj - R_j).
 
-The weights w_b count first states again, as their episodes in the bootstrap, so that the
-spread of V_b holds the errors of sampled first states and of the simulation too.
+The weights w_b resample first states, with the counts of their episodes in a bootstrap, so that the
+spread of V_b includes the errors of sampled first states and of the simulation.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ STEPS, FEW, SOME, MANY, MANY_STEPS = 400, 2, 16, 100, 6000
 (and MANY_STEPS) where episodes end or levels are drawn.
 
 A world's noise is the estimate's: eight episodes of 50 steps add 1 to 4% to the variance where
-returns are smooth in W. Where few episodes decide (a death, a level), what a draw changes in 27
-of them made intervals of the same value a third or thrice as long from log to log."""
+returns are smooth in W. Where few episodes decide (a death, a level), 27 episodes are not enough:
+intervals of the same value were a third to three times as long from log to log."""
 POINT_EPISODES, POINT_STEPS, MOST_POINT, GROUPS = 400, 100_000, 20_000, 200
-"""Episodes of the estimate itself, at least, and steps, in so many episodes at most; groups that
-they are weighted in."""
+"""For the estimate itself: fewest episodes, steps to simulate, most episodes, and the number of
+groups in which they are weighted."""
 FEW_STARTS = 10
 KEPT_STEPS, FEW_KEPT, MOST_KEPT = 20_000, 24, 96
-"""Steps whose states and actions are looked at, and in how many episodes."""
+"""Steps whose states and actions are checked, and the fewest and most episodes of these."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -73,7 +73,7 @@ class RolloutDesign(Compact):
 
     @classmethod
     def of(cls, problem: Problem, starts: Any, draws: int, seed: int) -> RolloutDesign:
-        """Take the log's first states, in an order at random, or those given."""
+        """Return the design for the log's first states, in random order, or for those given."""
         model = problem.model
         first = model.starts if starts is None else state_rows(starts, model)
         if starts is None and first.size == 0:
@@ -83,8 +83,8 @@ class RolloutDesign(Compact):
             )
         if first.size == 0 or first.shape[1] != len(model.state):
             raise InputError(
-                f"first states of shape {first.shape} were found; expected rows of "
-                f"{len(model.state)} ({', '.join(model.state)}): pass starts (--start)"
+                f"expected rows of {len(model.state)} ({', '.join(model.state)}) as first states; "
+                f"found shape {first.shape}: pass starts (--start)"
             )
         least = FEW if (first == first[0]).all() else SOME
         if problem.terminal is not None or model.categories:
@@ -98,7 +98,7 @@ class RolloutDesign(Compact):
 
     @property
     def words(self) -> str:
-        """What the values start from."""
+        """The states from which the values start, in words."""
         if self.late:
             return f"{len(self.starts):,} states of the log, the first of episodes with all lags"
         if len(self.starts) == 1:
@@ -107,7 +107,7 @@ class RolloutDesign(Compact):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Where the values do not start from the first rows of episodes, and what to do."""
+        """A note if the values do not start from the first rows of episodes, else ()."""
         if not self.late:
             return ()
         return (
@@ -144,9 +144,9 @@ class RolloutDesign(Compact):
     ) -> np.ndarray:
         """Return the weight of each group of episodes in each draw, (draws, groups).
 
-        Groups are first states, with the weights of their episodes in a bootstrap; where there
-        are few of them, or they were given, just episodes. First states of one of the `clusters`
-        (s,), if given, count together.
+        Groups are first states, with the weights of their episodes in a bootstrap. Where there
+        are few first states, or they were given, groups are of episodes instead. First states of
+        the same of the `clusters` (s,), if given, have the same weight.
         """
         if not self.sampled or len(self.starts) < FEW_STARTS:
             return rng.exponential(size=(draws, GROUPS))
@@ -163,21 +163,21 @@ class RolloutDesign(Compact):
     ) -> tuple[float, np.ndarray]:
         """Return the value of the estimate and of the draws from returns (N,) and (draws, n).
 
-        A mean return lies between the least and the largest return of an episode, and so does
-        each draw: rewards paid at ends alone give no value beyond them.
+        A mean return lies between the least and the largest return of an episode, so each draw is
+        clipped to that range: where only ends pay, no value is beyond what an end pays.
         """
         group = np.arange(len(of_point)) % shares.shape[1]
         sums = np.bincount(group, of_point, shares.shape[1])
         counts = np.bincount(group, minlength=shares.shape[1])
         moved = (of_draws - of_point[: self.count]).mean(axis=1)
-        again = shares @ sums / np.maximum(shares @ counts, 1e-300)
+        resampled = shares @ sums / np.maximum(shares @ counts, 1e-300)
         low = np.minimum(of_draws.min(axis=1), of_point.min())
         high = np.maximum(of_draws.max(axis=1), of_point.max())
-        return float(of_point.mean()), np.clip(again + moved, low, high)
+        return float(of_point.mean()), np.clip(resampled + moved, low, high)
 
 
 def _lacks_first_rows(model: Dynamics) -> bool:
-    """Tell whether first states have lags that are no copies of what they are lags of."""
+    """Return whether a lag in the first states differs from the column that it is a lag of."""
     places = {name: i for i, name in enumerate(model.state)}
     lags = [(places[c], places[of]) for c, of in model.carried if of in places and of != c]
     return any((model.starts[:, lag] != model.starts[:, of]).any() for lag, of in lags)

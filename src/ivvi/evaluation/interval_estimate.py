@@ -14,8 +14,8 @@ from ivvi.errors import InputError, hint
 INTERVALS = ("split", "percentile", "basic", "bias-corrected")
 """Kinds of interval that can be computed from draws."""
 FEWEST, ENOUGH = 100, 0.05
-"""Draws from which on the error of an interval's end is known, and the error that is small enough,
-in widths of the interval."""
+"""Fewest draws for which the error of an interval's end is known, and the largest error that is
+small enough, in widths of the interval."""
 TURNS = 2.0
 """Within this many errors of zero, an interval's end may change a verdict under other draws."""
 
@@ -27,14 +27,14 @@ class IntervalEstimate(Result):
     Attributes
     ----------
     estimate
-        In the estimated world; less the optimism of a plan where it was planned again.
+        In the estimated world, minus the optimism of a plan where draws were planned again.
     draws
         In models that the log allows, (draws,).
     level
         Of the interval.
     simulation_error
-        Standard error of the estimate that is due to the number of simulated episodes; the
-        draws hold it too.
+        Standard error of the estimate due to the number of simulated episodes; the
+        draws include it.
     """
 
     estimate: float
@@ -74,7 +74,7 @@ class IntervalEstimate(Result):
 
     @property
     def _sides(self) -> tuple[np.ndarray, np.ndarray]:
-        """The draws up to the estimate and from it on; the estimate where there are none."""
+        """The draws up to the estimate and those from it on; the estimate itself where none are."""
         below = self.draws[self.draws <= self.estimate]
         above = self.draws[self.draws >= self.estimate]
         alone = np.array([self.estimate])
@@ -84,8 +84,9 @@ class IntervalEstimate(Result):
     def interval_error(self) -> tuple[float, float]:
         """Standard errors of the interval's ends that are due to the number of draws.
 
-        A quarter of the distance of the quantiles that are two binomial standard deviations away
-        on either side (Woodruff, 1952): of one, fewer draws lie between, and chance says more.
+        A quarter of the distance between the quantiles two binomial standard deviations below and
+        above (Woodruff, 1952). At one standard deviation fewer draws lie between them, and the
+        error itself would be less certain.
         """
         errors, outside = [], 1 - self.level
         for side, share in zip(self._sides, (outside, self.level), strict=True):
@@ -98,7 +99,7 @@ class IntervalEstimate(Result):
     def is_settled(self) -> bool:
         """Whether both ends are known to 5% of the interval's width, or there is no width.
 
-        Of fewer than 100 draws the error of the ends is not known well enough to say so.
+        With fewer than 100 draws the error of the ends is not known well enough.
         """
         low, high = self.interval
         enough_draws = len(self.draws) >= FEWEST or not high > low
@@ -108,8 +109,9 @@ class IntervalEstimate(Result):
     def may_turn(self) -> bool:
         """Whether other draws could put an end of the interval on the other side of zero.
 
-        So near is an end within two of its errors. Of fewer than 100 draws the error is not
-        known well: the width over the root of their number stands for it, which is rather more.
+        That is so if an end is within two of its errors of zero. With fewer than 100 draws the
+        error is not known well; the interval's width over the root of their number replaces it,
+        which tends to be larger.
         """
         low, high = self.interval
         least = (high - low) / len(self.draws) ** 0.5 if len(self.draws) < FEWEST else 0.0
@@ -126,7 +128,7 @@ class IntervalEstimate(Result):
 
     @property
     def se(self) -> float:
-        """Half of the middle 68% of the draws: one standard error that tails do not move."""
+        """Half the width of the middle 68% of the draws: a standard error without the tails."""
         low, high = np.quantile(self.draws, [0.1587, 0.8413])
         return float(high - low) / 2
 
@@ -149,10 +151,10 @@ class IntervalEstimate(Result):
 
 
 def gains_of(values: dict[str, IntervalEstimate]) -> dict[str, IntervalEstimate]:
-    """Return how much more the first of several earns than each of the others."""
-    (_, own), *others = values.items()
+    """Return how much more the first policy earns than each of the others."""
+    (_, first), *others = values.items()
     return {
-        name: IntervalEstimate(own.estimate - v.estimate, own.draws - v.draws, own.level)
+        name: IntervalEstimate(first.estimate - v.estimate, first.draws - v.draws, first.level)
         for name, v in others
     }
 
@@ -164,7 +166,7 @@ def interval_text(amount: IntervalEstimate) -> str:
 
 
 def _quantile(draws: np.ndarray, shares: Any) -> Any:
-    """Return quantiles outside which a further draw lies with just the probability asked for.
+    """Return quantiles outside which another draw lies with exactly the requested probability.
 
     The k-th of m draws has the share k / (m + 1) of the law below it on average. The usual
     interpolation puts the ends of a 95% interval of 200 draws 94.1% apart.

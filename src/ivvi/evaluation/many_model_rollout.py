@@ -32,7 +32,7 @@ from ivvi.rewards import Learned
 
 @dataclass(frozen=True, repr=False)
 class RolloutTask(Compact):
-    """What is simulated, but for the weights: everything that a compiled loop depends on."""
+    """Everything that a compiled simulation depends on, except the weights."""
 
     phi: FeatureMap
     update: StateUpdate
@@ -45,7 +45,7 @@ class RolloutTask(Compact):
 
     @classmethod
     def of(cls, problem: Problem) -> RolloutTask:
-        """Take the weights out of a problem; a learned reward is the last output."""
+        """Return a problem's task, without the weights; a learned reward is the last output."""
         reward = problem.reward
         return cls(
             problem.model.phi,
@@ -77,7 +77,7 @@ class RolloutTask(Compact):
         return x_next, r, chances.sum(axis=-1)
 
     def _chances(self, y: Array, x_next: Array) -> Array:
-        """Return the chances of each kind of end, and of a state that ends, (draws, n, E)."""
+        """Return the chances of each kind of end, and of a terminal state, (draws, n, E)."""
         if self.terminal is None:
             return self.update.chances(y)
         chances = self.update.chances(y) if self.update.ends else None
@@ -136,9 +136,9 @@ def ended_by_step(
     models: ModelDraws,
     episodes: Episodes,
 ) -> np.ndarray:
-    """Return the share of episodes that each step ends in each of so many ways, (draws, kinds, H).
+    """Return the share of episodes that end at each step, by kind of end, (draws, kinds, H).
 
-    The episodes are simulated once: what an end of some kind would pay is all that differs.
+    The episodes are simulated once; only what an end of each kind would pay differs.
     """
     counted = replace(task, reward=_nothing, discount=1.0)
     with jax.enable_x64(True):
@@ -170,8 +170,8 @@ def in_chunks(
         own = (
             parameters[rows] if isinstance(actor, Planned) and parameters.ndim == 3 else parameters
         )
-        some = models.rows(rows)
-        chunks.append(returns(task, actor, own, some, episodes)[: count - first])
+        chunk = models.rows(rows)
+        chunks.append(returns(task, actor, own, chunk, episodes)[: count - first])
         if progress:
             progress(len(chunks[-1]))
     return np.concatenate(chunks)
@@ -182,25 +182,25 @@ def _compiled(task: RolloutTask, actor: Any) -> Callable[..., Array]:
     if not isinstance(actor, Planned):
         return jax.jit(partial(_run, task, actor))  # type: ignore[no-any-return]
 
-    def one(world: Any, W: Array, starts: Array, keys: Array) -> Array:
-        alone = world.rows(None)
-        return alike(alone, W, starts[None], keys[None])[0]
+    def plan_for_one(model: Any, W: Array, starts: Array, keys: Array) -> Array:
+        alone = model.rows(None)
+        return plan_for_all(alone, W, starts[None], keys[None])[0]
 
-    def alike(models: ModelDraws, W: Array, starts: Array, keys: Array) -> Array:
+    def plan_for_all(models: ModelDraws, W: Array, starts: Array, keys: Array) -> Array:
         rule, numbers = Fixed.of(actor.rule(W))
         return _run(task, rule, models, numbers, starts, keys)
 
-    def all_of(models: ModelDraws, W: Array, starts: Array, keys: Array) -> Array:
+    def simulate(models: ModelDraws, W: Array, starts: Array, keys: Array) -> Array:
         if W.ndim == 2:
-            return alike(models, W, starts, keys)
-        return jax.vmap(one)(models, W, starts, keys)
+            return plan_for_all(models, W, starts, keys)
+        return jax.vmap(plan_for_one)(models, W, starts, keys)
 
-    return jax.jit(all_of)  # type: ignore[no-any-return]
+    return jax.jit(simulate)  # type: ignore[no-any-return]
 
 
 @lru_cache(maxsize=32)
 def _compiled_ends(task: RolloutTask, actor: Any, kinds: int) -> Callable[..., Array]:
-    """Compile what `ended_by_step` simulates: shares of the steps, (kinds, H, draws)."""
+    """Compile the simulation of `ended_by_step`: shares of the steps, (kinds, H, draws)."""
 
     def of_kind(amounts: Array, *arguments: Any) -> Array:
         paid = replace(task, end_amounts=amounts)
@@ -214,8 +214,8 @@ def _compiled_ends(task: RolloutTask, actor: Any, kinds: int) -> Callable[..., A
 
 @lru_cache(maxsize=32)
 def _compiled_paths(task: RolloutTask, actor: Any) -> Callable[..., Any]:
-    """Compile what `paths` simulates: states and actions by step, (H, draws, n, ..)."""
-    return jax.jit(lambda *given: _episodes(task, actor, *given, keep=True)[2][0])  # type: ignore[no-any-return]
+    """Compile the simulation of `paths`: states and actions by step, (H, draws, n, ..)."""
+    return jax.jit(lambda *arguments: _episodes(task, actor, *arguments, keep=True)[2][0])  # type: ignore[no-any-return]
 
 
 def _nothing(x: Array, a: Array, x_next: Array, h: Array) -> Array:
@@ -225,7 +225,7 @@ def _nothing(x: Array, a: Array, x_next: Array, h: Array) -> Array:
 def _run(
     task: RolloutTask, actor: Actor, models: ModelDraws, parameters: Any, starts: Array, keys: Array
 ) -> Array:
-    """Whole episodes: returns (draws, n)."""
+    """Simulate whole episodes; return their returns, (draws, n)."""
     return _episodes(task, actor, models, parameters, starts, keys)[1]
 
 
@@ -239,7 +239,7 @@ def _episodes(
     *,
     keep: bool = False,
 ) -> Any:
-    """Whole episodes, as `run_episodes` returns them."""
+    """Simulate whole episodes, and return what `run_episodes` does."""
 
     def act(x: Array, h: Array, memory: Any) -> Any:
         return actor.act(models, parameters, x, h, memory, _at(_at(keys, h), 1))
@@ -256,7 +256,7 @@ def _episodes(
 def _called(
     task: RolloutTask, policy: Any, models: ModelDraws, x: Array, keys: Array
 ) -> np.ndarray:
-    """Call a function of NumPy states once for each step; returns (draws, n)."""
+    """Return returns (draws, n) of a function of NumPy states, called once for each step."""
     paid = _steps_called(task, policy, models, x, keys)
     return np.asarray(sum(task.discount**h * r for h, (_, _, r) in enumerate(paid)))
 
@@ -264,7 +264,7 @@ def _called(
 def _steps_called(
     task: RolloutTask, policy: Any, models: ModelDraws, x: Array, keys: Array
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield states (draws, n, d_x) and actions of each step, and what it pays, (draws, n)."""
+    """Yield states (draws, n, d_x), actions and rewards (draws, n) of each step."""
     step, alive = _compiled_step(task), jnp.ones(x.shape[:2])
     for h in range(task.horizon):
         states = np.asarray(x).reshape(-1, x.shape[-1])

@@ -1,20 +1,20 @@
 """Models that the log allows: draws of everything that was estimated, together.
 
-Three methods. *Asymptotic*: W from the (clustered) normal or Student's law of the fit; the noise
-covariance that W leaves in the moments, with its own sampling error; the behaviour policy given
-W, through the scores that both share. *Bootstrap*: every episode (or cluster of the fit's)
-counts a random number of times in the moments, and all is estimated again; the rows are not
-read. *Wild*: each cluster is left out once, and draws move along what that changes: the score form
-of the wild cluster bootstrap (Kline and Santos 2012), not restricted to a null, since a value is
-not a coefficient that could be fixed. With theta all that is estimated and theta_(g) the same
-without cluster g,
+There are three methods. *Asymptotic*: W is drawn from the (clustered) normal or Student's law of
+the fit; the noise covariance is the one that W leaves in the moments, with its own sampling error;
+the behaviour policy is drawn given W, through the scores that both share. *Bootstrap*: every
+episode (or cluster of the fit's) counts a random number of times in the moments, and everything is
+estimated again; the rows are not read. *Wild*: each cluster is left out once, and a draw adds the
+resulting changes with random signs and sizes. This is the score form of the wild cluster bootstrap
+(Kline and Santos 2012), not restricted to a null, since a value is not a coefficient that could be
+fixed. With theta all estimates and theta_(g) the same without cluster g,
 
     theta_b = theta + s_b ((G - 1) / G)^1/2 sum_g v_bg (mean theta_(.) - theta_(g)),
 
 where v are Webb's six numbers, of mean zero and variance one, so that theta_b has the jackknife's
-covariance (CR3), and s_b^2 = (G - 1) / chi^2(G - 1) makes its law Student's, as few clusters ask
-(MacKinnon, Nielsen and Webb 2023). W, the noise and the behaviour policy move together; no row is
-read, and G estimates serve any number of draws.
+covariance (CR3), and s_b^2 = (G - 1) / chi^2(G - 1) makes its law Student's, as few clusters
+require (MacKinnon, Nielsen and Webb 2023). W, the noise and the behaviour policy move together; no
+row is read, and G estimates are enough for any number of draws.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ivvi._io.result import compact_repr
 from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.next_state_distribution import NoiseLaw, noise_law, square_root
 from ivvi.errors import InputError, hint
@@ -38,21 +39,21 @@ from ivvi.weak_iv.wild_bootstrap import WEBB
 
 FEW_EPISODES = 10
 FEWEST_DRAWN = 2
-"""Fewest groups that enter a draw."""
+"""Fewest groups with a positive count in a draw."""
 MOST_GROUPS = 200
-"""Groups, of clusters at random where these are more, that are left out in turn."""
+"""Most groups that are left out in turn; more clusters than that are grouped at random."""
 LEAST_FREEDOM = 4.0
 """Degrees of freedom below which the spread of weights and counts no longer grows."""
 
 
 NOISE = ("law", "shape")
-"""Fields of `ModelDraws` that hold several arrays."""
+"""Fields of `ModelDraws` that are tuples of arrays."""
 
 
 class ModelDraws(NamedTuple):
     """A stack of estimated models, one per draw.
 
-    W (draws, d_y, d_phi); what their noise covariances make of standard normal draws, two matrices
+    W (draws, d_y, d_phi); the maps of standard normal draws to their noise, two matrices
     (draws, d_x, d_x) each; the behaviour policy's weights (draws, d_a, d_psi) and (draws, d_z,
     d_f), of width 0 where it is not known; `Dynamics.reach` (draws, 2, d_x); what an invalid
     instrument does to the outputs by itself, `direct` times psi(x, z), (draws, d_y, d_psi), of
@@ -69,8 +70,11 @@ class ModelDraws(NamedTuple):
     fade: np.ndarray
     shape: NoiseShape | None = None
 
+    def __repr__(self) -> str:
+        return compact_repr(self, self._fields)
+
     def rows(self, at: Any) -> ModelDraws:
-        """Return the models with these numbers."""
+        """Return the models of the draws `at`."""
         law = NoiseLaw(*(part[at] for part in self.law))
         shape = None if self.shape is None else self.shape.rows(at)
         arrays = {name: part[at] for name, part in self._asdict().items() if name not in NOISE}
@@ -94,7 +98,7 @@ def estimated_model(source: ValueInputs) -> ModelDraws:
 def draw(
     source: ValueInputs, method: str, count: int, rng: np.random.Generator
 ) -> tuple[ModelDraws, np.ndarray | None]:
-    """Draw models; returns the weights of episodes too, (draws, E), where they were resampled."""
+    """Draw models; also return the weights of episodes, (draws, E), where they were resampled."""
     chosen, weights = drawing_method(source, method), None
     if chosen == "bootstrap":
         models, weights = bootstrap(source, count, rng)
@@ -118,18 +122,18 @@ def drawing_method(source: ValueInputs, method: str) -> str:
 
 
 def asymptotic(source: ValueInputs, count: int, rng: np.random.Generator) -> ModelDraws:
-    """Draw W from N(W, W_cov), or Student's law with the fit's freedom, and the rest given W."""
+    """Draw W from N(W, W_cov), or Student's law at the fit's freedom, and all else given W."""
     model, moments, behaviour = source.model, source.moments, source.behaviour
     dW = model.weights.draw_deviations(count, rng)
     if np.isfinite(source.freedom):
         dW *= np.sqrt(source.freedom / rng.chisquare(source.freedom, size=(count, 1, 1)))
-    same = repeated(estimated_model(source), count)
+    models = repeated(estimated_model(source), count)
     if moments is None:
-        return same._replace(W=model.W + dW)
+        return models._replace(W=model.W + dW)
     noise = _of_next(model, noise_left(model, moments, model.W + dW))
     law = noise_law(_with_sampling_error(noise, moments.n, rng), model.categories)
     action_weights, instrument_weights = _behaviours(moments, behaviour, model, dW, rng)
-    return same._replace(
+    return models._replace(
         W=model.W + dW,
         law=law,
         action_weights=action_weights,
@@ -140,13 +144,13 @@ def asymptotic(source: ValueInputs, count: int, rng: np.random.Generator) -> Mod
 def bootstrap(
     source: ValueInputs, count: int, rng: np.random.Generator
 ) -> tuple[ModelDraws, np.ndarray | None]:
-    """Estimate again with episodes counted at random; returns the weights too, (draws, E).
+    """Estimate again with episodes counted at random; also return the weights, (draws, E).
 
     Where the moments are kept by a cluster column its values are counted instead, and the weights
     are those of the clusters of the log's first states, (draws, s), where these are known.
 
-    Where the weights of the model are not those that its sums give again (`gmm`, `sgda`), the
-    draws lie around the model's as they lie around those of the closed form.
+    Where the model's weights are not the closed form of its moments (`gmm`, `sgda`), the draws'
+    deviations from the closed form are added to the model's weights.
     """
     groups = _groups(source)
     if len(groups) < FEW_EPISODES:
@@ -156,8 +160,8 @@ def bootstrap(
         )
     weights = episode_counts(len(groups), source.freedom, count, rng)
     W, noise, action_weights, instrument_weights = _estimates(source, weights)
-    same = repeated(estimated_model(source), count)
-    models = same._replace(
+    unchanged = repeated(estimated_model(source), count)
+    models = unchanged._replace(
         W=W,
         law=noise_law(noise, source.model.categories),
         action_weights=action_weights,
@@ -174,21 +178,22 @@ def episode_counts(groups: int, freedom: float, count: int, rng: np.random.Gener
     """Return how often each group counts in each draw, (count, groups): 1 on average.
 
     Poisson(1) counts give the covariance of clusters without a small-sample factor, and a law
-    as thin as the normal. The variance of the counts is 1 times the factor G / (G - 1) and
-    times that of Student's t, so that intervals are as long as the fit's own: counts are
-    Poisson around Gamma draws of mean 1. A draw in which nearly no group counts is drawn again.
+    with tails as thin as the normal's. The variance of the counts is 1 times the factor
+    G / (G - 1) and times that of Student's t, so that intervals are as long as the fit's own:
+    counts are Poisson around Gamma draws of mean 1. A draw in which nearly no group counts is
+    drawn again.
     """
     excess = student_variance(groups, freedom) - 1
     means = rng.gamma(1 / excess, excess, size=(count, groups))
     drawn: np.ndarray = rng.poisson(means).astype(float)
-    while (few := (drawn > 0).sum(axis=1) < FEWEST_DRAWN).any():  # where there are ten or so
+    while (few := (drawn > 0).sum(axis=1) < FEWEST_DRAWN).any():  # happens with ten groups or so
         means = rng.gamma(1 / excess, excess, size=(int(few.sum()), groups))
         drawn[few] = rng.poisson(means)
     return drawn
 
 
 def wild(source: ValueInputs, count: int, rng: np.random.Generator) -> ModelDraws:
-    """Move all estimates along what each cluster does to them, by Webb's numbers."""
+    """Draw all estimates: each cluster's change to them times Webb's numbers, summed."""
     out = left_out(len(_groups(source)), rng)
     weights = wild_weights(len(out), count, rng)
     undeleted = _estimates(source, np.ones((1, out.shape[1])))
@@ -196,8 +201,8 @@ def wild(source: ValueInputs, count: int, rng: np.random.Generator) -> ModelDraw
         wild_draws(all_of_it[0], without, weights)
         for all_of_it, without in zip(undeleted, _estimates(source, out), strict=True)
     )
-    same = repeated(estimated_model(source), count)
-    return same._replace(
+    unchanged = repeated(estimated_model(source), count)
+    return unchanged._replace(
         W=W,
         law=noise_law(noise, source.model.categories),
         action_weights=action_weights,
@@ -222,7 +227,7 @@ def reweighted(moments: Moments, weights: np.ndarray) -> Moments:
 def noise_left(model: Dynamics, moments: Moments, W: np.ndarray) -> np.ndarray:
     """Return the noise covariance (..., d_y, d_y) that weights (..., d_y, d_phi) leave.
 
-    That of the model, moved by as much as E[(y - W phi)(y - W phi)^T] moves.
+    The model's own, plus the change of E[(y - W phi)(y - W phi)^T] from the model's W.
     """
     design = moments.design
 
@@ -237,7 +242,7 @@ def noise_left(model: Dynamics, moments: Moments, W: np.ndarray) -> np.ndarray:
 
 
 def repeated(models: ModelDraws, count: int) -> ModelDraws:
-    """Return a stack of one `count` times."""
+    """Return a stack of one model, repeated `count` times."""
     return models.rows(np.zeros(count, dtype=int))
 
 
@@ -255,7 +260,7 @@ def left_out(clusters: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def wild_weights(groups: int, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Return what the draws multiply each group's influence with, (count, groups)."""
+    """Return the factors of each group's influence in the draws, (count, groups)."""
     six = np.concatenate([-WEBB, WEBB])
     freedom = groups - 1
     student = np.sqrt(freedom / rng.chisquare(freedom, size=(count, 1)))
@@ -352,9 +357,11 @@ def _behaviours(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw the behaviour policy's weights given the draws of W.
 
-    With psi~ the whitened instruments, dW = S_u L^T and dG = S_eta T^T for the scores
-    S = mean of (residual psi~^T), whose covariance is Omega (x) I / n. S_u follows from dW up
-    to what overidentification leaves free, and S_eta from S_u by regression.
+    Scores are S = mean of (residual psi~^T), with psi~ the whitened instruments: S_u (d_y, r) of
+    the outputs' residuals, S_eta (d_a, r) of the actions'. Their covariance is Omega (x) I / n,
+    with Omega that of the residuals. A draw moves W by dW = S_u L^T and the weights of the actions
+    by S_eta T^T, with T the coordinates of psi~ in psi. S_u follows from dW up to what
+    overidentification leaves free, and S_eta from S_u by regression.
     """
     count, n = len(dW), moments.n
     if behaviour is None:
@@ -376,11 +383,12 @@ def _behaviours(
     Omega, d_y = _second(moments, R), len(exact.W)
     back = np.linalg.pinv(exact.influence.T)
     free = np.eye(space.rank) - exact.influence.T @ back
-    S_u = dW @ back + _scaled(Omega[:d_y, :d_y], (count, d_y, space.rank), rng) @ free / np.sqrt(n)
+    shape_u, shape_eta = (count, d_y, space.rank), (count, d_a, space.rank)
+    u_scores = dW @ back + _scaled(Omega[:d_y, :d_y], shape_u, rng) @ free / np.sqrt(n)
     slope = Omega[d_y:, :d_y] @ np.linalg.pinv(Omega[:d_y, :d_y])
     rest = Omega[d_y:, d_y:] - slope @ Omega[:d_y, d_y:]
-    S_eta = slope @ S_u + _scaled(rest, (count, d_a, space.rank), rng) / np.sqrt(n)
-    action_weights = behaviour.action_weights + S_eta @ space.of_psi(design).T
+    eta_scores = slope @ u_scores + _scaled(rest, shape_eta, rng) / np.sqrt(n)
+    action_weights = behaviour.action_weights + eta_scores @ space.of_psi(design).T
     return action_weights, _instruments(moments, behaviour, rng, count)
 
 

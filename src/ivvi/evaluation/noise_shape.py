@@ -6,7 +6,7 @@ into draws of their law,
 
     e_j = s_j(x) T_j(g_j),   E T_j(g) = 0,   E T_j(g)^2 = 1,   mean over the log of s_j(x)^2 = 1,
 
-with T_j the quantiles of the j-th whitened residual (once divided by s_j) and s_j linear in states
+with T_j the quantiles of the j-th whitened residual (divided by s_j) and s_j linear in states
 and their squares. Second moments stay what the covariances say, draws of g stay common to all
 models and policies, and columns of categories, which are drawn as such, are left alone.
 """
@@ -20,40 +20,44 @@ import numpy as np
 from scipy import special
 
 from ivvi._io.arrays import Array
+from ivvi._io.result import compact_repr
 from ivvi.diagnostics.tails_and_quantiles import chi2_tail
 from ivvi.dynamics.model import Dynamics
 
 FEWEST_ROWS = 200
-"""Residuals below which the noise counts as Gaussian."""
+"""Number of residuals below which the noise counts as Gaussian."""
 CLEAR = 1e-3
-"""Probability of a deviation by chance below which it is believed, over all columns."""
+"""A deviation counts if its probability by chance, over all columns, is below this."""
 FAR_APART = 1.35
 """Distance of the distribution functions, times the root of m, beyond Lilliefors' 0.1%."""
 KNOTS = np.linspace(-3.2, 3.2, 65)
-"""Standard normal numbers at which T is known; it is linear between them, and beyond."""
+"""Standard normal numbers at which T is known; T is linear between and beyond them."""
 SQUARED_COLUMNS = 10
-"""States up to which the spread may also follow their squares."""
+"""Largest number of states whose squares may also enter the spread."""
 LEAST_SPREAD, MOST_SPREAD = 0.2, 5.0
-"""What s_j(x) stays between."""
+"""Bounds of s_j(x)."""
 ALIKE = 2.0
-"""Factor by which the residuals' variance may differ from the model's, to be of its noise."""
+"""Largest factor between the residuals' variance and the model's if they are its noise."""
 SHAPES = 200
 """Shapes that are estimated again from resampled rows; more draws share them."""
 
 
 class NoiseShape(NamedTuple):
-    """What turns standard normal draws into the log's noise, for any number of models.
+    """Maps of standard normal draws to the log's noise, for any number of models.
 
     T at `KNOTS`, (..., d_x, K), NaN for columns that stay normal; the weights of s, (..., d_x, q);
-    lowest, highest, middle and scale of the states by which s goes, (..., 4, d_x).
+    lowest, highest, middle and scale of the states that s depends on, (..., 4, d_x).
     """
 
     quantiles: np.ndarray
     spread: np.ndarray
     frame: np.ndarray
 
+    def __repr__(self) -> str:
+        return compact_repr(self, self._fields)
+
     def rows(self, at: Any) -> NoiseShape:
-        """Return the shapes with these numbers."""
+        """Return the shapes of the draws `at`."""
         return NoiseShape(*(part[at] for part in self))
 
 
@@ -70,10 +74,10 @@ def shaped(noise: Array, x: Array, shape: NoiseShape | None) -> Array:
         for at in (place, place + 1)
     )
     along = (noise - KNOTS[0]) / step - place
-    own = xp.where(known, left + along * (right - left), noise)
+    shaped_noise = xp.where(known, left + along * (right - left), noise)
     if not shape.spread.shape[-1]:
-        return own
-    return own * _spread(_basis(x, shape.frame[:, None], xp), shape.spread, xp)
+        return shaped_noise
+    return shaped_noise * _spread(_basis(x, shape.frame[:, None], xp), shape.spread, xp)
 
 
 def shape_of(model: Dynamics) -> NoiseShape | None:
@@ -84,23 +88,23 @@ def shape_of(model: Dynamics) -> NoiseShape | None:
     e, x, columns = whitened
     frame = _frame(x)
     changing = _changes(e, _basis(x, frame, np))
-    spread, own = _fitted(e, x, frame, changing)
-    bent = np.array([not _is_normal(own[:, j], e.shape[1]) for j in range(e.shape[1])])
+    spread, scaled = _fitted(e, x, frame, changing)
+    bent = np.array([not _is_normal(scaled[:, j], e.shape[1]) for j in range(e.shape[1])])
     if not (changing.any() or bent.any()):
         return None
-    return _placed(own, spread, frame, bent, columns, len(model.state))
+    return _placed(scaled, spread, frame, bent, columns, len(model.state))
 
 
 def resampled_shapes(
     model: Dynamics, shape: NoiseShape, count: int, rng: np.random.Generator
 ) -> NoiseShape:
-    """Return `count` shapes, as rows that are drawn again would have shown them."""
+    """Return `count` shapes, each estimated again from resampled rows."""
     whitened = _whitened(model)
     if whitened is None:
         return shape
-    some = list(_shapes_again(shape, *whitened, min(count, SHAPES), rng))
-    stack = NoiseShape(*(np.stack(part) for part in zip(*some, strict=True)))
-    return stack.rows(np.arange(count) % len(some))
+    shapes = list(_shapes_again(shape, *whitened, min(count, SHAPES), rng))
+    stack = NoiseShape(*(np.stack(part) for part in zip(*shapes, strict=True)))
+    return stack.rows(np.arange(count) % len(shapes))
 
 
 def _shapes_again(
@@ -111,13 +115,13 @@ def _shapes_again(
     count: int,
     rng: np.random.Generator,
 ) -> Iterator[NoiseShape]:
-    """Yield shapes of rows drawn again; the same columns deviate in all of them."""
+    """Yield shapes of resampled rows; the same columns deviate from normal in all of them."""
     bent = np.isfinite(shape.quantiles[columns, 0])
     changing = (shape.spread[columns, 1:] != 0).any(axis=1)
     for _ in range(count):
         rows = rng.integers(len(e), size=len(e))
-        spread, own = _fitted(e[rows], x[rows], shape.frame, changing)
-        yield _placed(own, spread, shape.frame, bent, columns, len(shape.quantiles))
+        spread, scaled = _fitted(e[rows], x[rows], shape.frame, changing)
+        yield _placed(scaled, spread, shape.frame, bent, columns, len(shape.quantiles))
 
 
 def _whitened(model: Dynamics) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
@@ -144,9 +148,9 @@ def _whitened(model: Dynamics) -> tuple[np.ndarray, np.ndarray, np.ndarray] | No
 
 
 def _residuals(model: Dynamics) -> tuple[np.ndarray, np.ndarray]:
-    """Return what the next state was more than expected, (m, d_x), and the states, (m, d_x).
+    """Return the next state minus its prediction, (m, d_x), and the states, (m, d_x).
 
-    Of rows that go on; less what the level of a category explains of it.
+    Only rows that go on count; the part that the level of a category explains is subtracted.
     """
     update, predicted = model.update, model.update.predicted
     goes_on = model.followed[:, predicted : predicted + update.ends].sum(axis=1) == 0
@@ -185,7 +189,7 @@ def _spread(basis: Array, weights: Array, xp: Any) -> Array:
 
 
 def _changes(e: np.ndarray, basis: np.ndarray) -> np.ndarray:
-    """Tell of each column whether its spread clearly changes with the state, (k,).
+    """Return whether the spread of each column clearly changes with the state, (k,).
 
     Koenker's test: n R^2 of the regression of |e| on the states is chi-squared.
     """
@@ -193,7 +197,7 @@ def _changes(e: np.ndarray, basis: np.ndarray) -> np.ndarray:
     left = size - basis @ np.linalg.lstsq(basis, size, rcond=None)[0]
     freedom = np.linalg.matrix_rank(basis) - 1
     statistic = len(e) * (1.0 - left.var(axis=0) / size.var(axis=0))
-    tails = np.array([chi2_tail(float(one), max(freedom, 1)) for one in statistic])
+    tails = np.array([chi2_tail(float(value), max(freedom, 1)) for value in statistic])
     clear: np.ndarray = (tails < CLEAR / e.shape[1]) & (freedom > 0)
     return clear
 
@@ -207,14 +211,14 @@ def _fitted(
     basis = _basis(x, frame, np)
     weights = np.linalg.lstsq(basis, np.abs(e), rcond=None)[0].T
     weights[~changing] = np.eye(1, basis.shape[1])
-    for _ in range(3):  # what is cut off moves the mean of its square
+    for _ in range(3):  # clipping s changes the mean of its square
         s = _spread(basis, weights, np)
         weights = weights / np.sqrt((s**2).mean(axis=0))[:, None]
     return weights, e / _spread(basis, weights, np)
 
 
 def _is_normal(e: np.ndarray, columns: int) -> bool:
-    """Tell whether numbers (m,) pass for normal ones: Jarque and Bera's test, and Lilliefors'."""
+    """Return whether numbers (m,) may be normal, by Jarque and Bera's test and by Lilliefors'."""
     z, m = np.sort((e - e.mean()) / e.std()), len(e)
     statistic = m / 6 * ((z**3).mean() ** 2 + ((z**4).mean() - 3) ** 2 / 4)
     ranks = np.arange(m + 1) / m
@@ -247,17 +251,17 @@ def _quantiles(e: np.ndarray) -> np.ndarray:
 
 
 def _placed(
-    own: np.ndarray,
+    scaled: np.ndarray,
     spread: np.ndarray,
     frame: np.ndarray,
     bent: np.ndarray,
     columns: np.ndarray,
     width: int,
 ) -> NoiseShape:
-    """Put what was found of some columns among all columns of the state."""
+    """Return the shape of all columns of the state, from estimates for some of them."""
     quantiles = np.full((width, len(KNOTS)), np.nan)
     for j in np.flatnonzero(bent):
-        quantiles[columns[j]] = _quantiles(own[:, j])
+        quantiles[columns[j]] = _quantiles(scaled[:, j])
     weights = np.zeros((width, spread.shape[1]))
     weights[:, :1] = 1.0
     weights[columns] = spread

@@ -20,11 +20,11 @@ from ivvi.planning import Problem
 from ivvi.rewards import Function, Learned, Linear, Quadratic, SeenReward
 
 MISFIT = 0.5
-"""Misfit for one of the confounder's help from which on it, and not the help, explains a gap."""
+"""Misfit explains a gap, rather than the confounder's help, if larger than this share of it."""
 ERRORS = 4.0
-"""Standard errors of the log's mean return up to which misfit may be chance."""
+"""Misfit may be chance up to this many standard errors of the log's mean return."""
 SAME_LENGTH = 0.02
-"""Largest difference of the log's episodes from the horizon, relative, for `from_moments`."""
+"""Largest relative difference between episode length and horizon for `from_moments`."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -32,7 +32,7 @@ class Gap(Result):
     """Why the return that a log shows for its own policy differs from its estimated value.
 
     Least-squares dynamics keep the correlation between actions and noise, so the fitted behaviour
-    policy should earn in them what the log shows. The part that is missing is misfit, of that
+    policy should earn in them what the log shows. The part that it does not earn is misfit, of that
     policy's regression or of the features. The rest of the gap is the confounder's help.
 
     Attributes
@@ -46,7 +46,7 @@ class Gap(Result):
         The return that the log shows less the value in least-squares dynamics; None where the
         moments are not known.
     error
-        Standard error of a mean over the log's episodes, which misfit of nothing has.
+        Standard error of a mean over the log's episodes: that of the misfit if it is truly zero.
     """
 
     whole: IntervalEstimate
@@ -56,7 +56,7 @@ class Gap(Result):
 
     @property
     def is_misfit(self) -> bool:
-        """Whether misfit is no chance, and so large that the help cannot be told from it."""
+        """Whether misfit is not chance, and too large to tell the confounder's help from it."""
         helped = 0.0 if self.help is None else abs(self.help.estimate)
         return self.clear_misfit > MISFIT * helped
 
@@ -67,11 +67,11 @@ class Gap(Result):
         return size if size > ERRORS * self.error else 0.0
 
     def lines(self) -> list[str]:
-        """Return what there is to say about it."""
+        """Return the sentences that split the gap into confounding and misfit."""
         if self.misfit is None:
-            return [" it is not known here how much of it is misfit of that policy's regression"]
+            return ["  how much of it is misfit of that policy's regression is not known here"]
         if self.help is None:
-            return [" all of it is misfit: least squares assumes no confounding"]
+            return ["  all of it is misfit: least squares assumes no confounding"]
         return [
             f"  of which confounding: {self.help.estimate:.5g} {interval_text(self.help)}, the "
             "extra that the same policy earns in least-squares dynamics",
@@ -79,7 +79,7 @@ class Gap(Result):
         ]
 
     def summary(self) -> str:
-        """Return the gap, and what it is made of."""
+        """Return the gap and its parts."""
         whole = f"{self.whole.estimate:.5g} {interval_text(self.whole)}"
         return "\n".join([f"the log shows {whole} more than the model", *self.lines()])
 
@@ -90,7 +90,7 @@ class Gap(Result):
 
 
 def from_log(log: Log, problem: Problem) -> float:
-    """Mean over episodes of sum_h discount^h r_h up to the horizon, in one pass."""
+    """Return the mean over episodes of sum_h discount^h r_h, in one pass over the log."""
     import jax
     import jax.numpy as jnp
 
@@ -123,7 +123,7 @@ def from_log(log: Log, problem: Problem) -> float:
 
 
 def _ends(problem: Problem, batch: Batch) -> np.ndarray:
-    """Return which rows of a log ended their episode, and in which way, (n, E), as numbers."""
+    """Return 1 for rows of a log that ended their episode, by kind of end, else 0, (n, E)."""
     update = problem.model.update
     ended = batch.y[:, update.predicted :][:, : update.ends] if update.ends else None
     if problem.terminal is None:
@@ -133,13 +133,13 @@ def _ends(problem: Problem, batch: Batch) -> np.ndarray:
 
 
 def from_moments(source: ValueInputs, problem: Problem) -> float | None:
-    """Compute the same from moments, where possible: quadratic, linear and learned rewards.
+    """Return the same as `from_log` from moments, for quadratic, linear and learned rewards.
 
-    None where they do not, or where the log's episodes are not as long as the horizon.
+    None for other rewards, or where the log's episodes are not as long as the horizon.
     """
     moments, length = source.moments, source.length
-    same = length is not None and abs(length / problem.horizon - 1) <= SAME_LENGTH
-    if moments is None or not same or problem.discount < 1 or problem.can_end:
+    same_length = length is not None and abs(length / problem.horizon - 1) <= SAME_LENGTH
+    if moments is None or not same_length or problem.discount < 1 or problem.can_end:
         return None
     reward = problem.reward
     if isinstance(reward, Learned | SeenReward):
@@ -166,12 +166,12 @@ def gap_of(
     confounded: np.ndarray | None,
     seed: int,
 ) -> Gap:
-    """Return the gap between what the log shows and what its policy is worth.
+    """Return the gap between the log's mean return and the value of its policy.
 
     Parameters
     ----------
     source
-        What is known of the log.
+        The dynamics, and the fit of the log.
     own
         The value of the behaviour policy.
     observed
@@ -198,12 +198,12 @@ def gap_of(
 
 
 def _less(earned: float, own: IntervalEstimate, sampled: np.ndarray) -> IntervalEstimate:
-    """Return a mean return, with its sampling error, less a value."""
+    """Return a mean return, with its sampling error, minus a value."""
     return IntervalEstimate(earned - own.estimate, earned + sampled - own.draws, own.level)
 
 
 def _raw(moments: Moments, of: str, width: int) -> slice | None:
-    """Return the columns of v that are x, or a, themselves."""
+    """Return the columns of v that hold x or a without a transformation."""
     for block, argument, at in moments.design.pieces:
         if block == Power(1, of) and argument == "action":
             return slice(at, at + width)

@@ -4,9 +4,9 @@
 
 in the estimated dynamics, where ends are weighted by their chance. Bands are quantiles over drawn
 models, each compared with the estimate in the same episodes under the same noise. Where ends are of
-several kinds, the cumulative incidence of each is drawn alike,
+several kinds, the cumulative incidence of each is drawn in the same way,
 
-    F_k(h) = P(the episode has ended in the way k after at most h steps),    F_k(0) = 0.
+    F_k(h) = P(the episode has ended, with an end of kind k, after h steps),    F_k(0) = 0.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ivvi.evaluation.model_draws import ModelDraws, estimated_model, repeated
 from ivvi.evaluation.value_estimator import ValueEstimator
 
 MOST_DRAWS = 200
-"""Models that a band is drawn from."""
+"""Most models for a band."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -45,9 +45,9 @@ class Survival(Compact):
 def end_curves(
     estimator: ValueEstimator, actors: Mapping[str, Acting]
 ) -> tuple[dict[str, Survival], dict[str, dict[str, Survival]]]:
-    """Return the survival curves of the policy and its first rival, and the incidence of each end.
+    """Return survival curves of the policy and its first rival, and the incidence of each end.
 
-    Empty where no episode ends; the second where ends are of one kind.
+    Both are empty where no episode ends; the second also where ends are of one kind.
     """
     problem = estimator.problem
     if not problem.can_end:
@@ -76,20 +76,20 @@ def end_curves(
 def _shares_ended(
     estimator: ValueEstimator, acting: Acting, kinds: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the shares that have ended in each way after 0, ..., H steps.
+    """Return the shares that have ended, by kind of end, after 0, ..., H steps.
 
     In the estimated model, (kinds, H + 1), and in the drawn ones, (draws, kinds, H + 1).
     """
     design, models = estimator.rollouts, estimator.models
     task = RolloutTask.of(estimator.problem)
-    one = repeated(estimated_model(estimator.source), design.size)
-    parts = [ended_by_step(task, kinds, *acting, one, some) for some in design.episodes()]
+    estimate = repeated(estimated_model(estimator.source), design.size)
+    parts = [ended_by_step(task, kinds, *acting, estimate, chunk) for chunk in design.episodes()]
     point = np.mean([part.mean(axis=0) for part in parts], axis=0)
     few = design.few
-    here = ended_by_step(task, kinds, *acting, one, few)[:1]
+    in_estimate = ended_by_step(task, kinds, *acting, estimate, few)[:1]
     moved = []
     for at in _chunks(models, design.size):
-        moved.append(ended_by_step(task, kinds, *acting, models.rows(at), few) - here)
+        moved.append(ended_by_step(task, kinds, *acting, models.rows(at), few) - in_estimate)
         if estimator.progress:
             estimator.progress(len(at))
     drawn = np.concatenate(moved)[: min(MOST_DRAWS, len(models.W))] + point
@@ -105,7 +105,7 @@ def _band(point: np.ndarray, drawn: np.ndarray, level: float) -> Survival:
 
 
 def _chunks(models: ModelDraws, size: int) -> list[np.ndarray]:
-    """Return the places of models, `size` at a time; the last ones again to fill up."""
+    """Return the places of models, `size` at a time; the last place fills up the last chunk."""
     count = min(MOST_DRAWS, len(models.W))
     firsts = range(0, count, size)
     return [np.minimum(np.arange(first, first + size), count - 1) for first in firsts]

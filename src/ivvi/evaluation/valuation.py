@@ -35,9 +35,9 @@ WARNINGS = {
 }
 """The warning above the numbers, by the verdict on the instruments."""
 LARGE_MISFIT = 1 / 3
-"""Misfit, for one of the gain, from which on a gain is not to be acted on."""
+"""A gain is not to be acted on if misfit is larger than this share of it."""
 MISFIT_REMEDY = "fit with --features auto (phi='auto'), or keep to what is done today"
-"""What to do where the model does not reproduce the log's own return."""
+"""Advice where the model does not reproduce the log's own return."""
 RIVAL_WORDS = {"behaviour": "what is done today", "zero": "doing nothing"}
 """Plain words for rivals in the sentences of a summary."""
 
@@ -53,27 +53,28 @@ class Valuation(TableResult):
     gains
         V of the policy minus that of each rival.
     verdict
-        One word on the instruments; None where the model does not say.
+        The verdict on the instruments; None where the model does not have one.
     shown
         Mean return that the log itself shows for the behaviour policy, with the confounder's
         help; None where it is not available, with the reason in `notes`.
     gap
-        By how much that exceeds the value of the behaviour policy, and why; None without either.
+        By how much `shown` exceeds the value of the behaviour policy, and why; None where one of
+        the two is not known.
     horizon, discount
-        Steps of an episode, and the weight of a later one.
+        Steps of an episode, and the weight of each step relative to the one before.
     starts
-        What the values start from, in words.
+        The states from which the values start, in words.
     method, replanned
         How the draws were made, and whether each has a plan of its own.
     notes
-        What else to know.
+        Notes on how the intervals were made and what they assume.
     warnings
         Where the policy's episodes leave what the log shows (`ivvi.dynamics.range_warnings`).
     survival
         Share of episodes that go on after 0, 1, ... steps under the policy and its first rival,
         with bands (`ivvi.evaluation.survival`); empty where no episode ends.
     incidence
-        Share of episodes that have ended in each way after 0, 1, ... steps, by kind of end and
+        Share of episodes that have ended after 0, 1, ... steps, by kind of end and
         policy, with bands; empty where there are not several kinds.
     """
 
@@ -104,18 +105,18 @@ class Valuation(TableResult):
 
     @property
     def warning(self) -> str:
-        """What is to be said before any number; empty for strong instruments."""
+        """A warning to print before any number; empty for strong instruments."""
         if self.verdict is None:
             return "STRENGTH UNKNOWN: this model does not say how strong its instruments are"
         return WARNINGS.get(self.verdict.word, "")
 
     @property
     def brief(self) -> Brief:
-        """Is the instrument good enough, what did confounding do, what to do next."""
+        """Whether the instrument is good enough, what confounding did, and what to do next."""
         return _value_brief(self)
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
-        """Draw the value of each policy, and the gains, with their intervals; `path` saves it."""
+        """Plot the value of each policy, and the gains, with their intervals; `path` saves it."""
         check_figure(path, force=force)
         parts = {"value": self.values, f"gain of {self.name} over": self.gains}
         panels = {title: amounts for title, amounts in parts.items() if amounts}
@@ -126,7 +127,7 @@ class Valuation(TableResult):
             for ax, (label, by_name) in zip(axes[0][len(panels) :], curves.items(), strict=True):
                 draw_survival(ax, {n: c.to_json() for n, c in by_name.items()}, label)
         for ax, (title, amounts) in zip(axes[0], panels.items(), strict=False):
-            rows = [(one.estimate, *one.interval) for one in amounts.values()]
+            rows = [(amount.estimate, *amount.interval) for amount in amounts.values()]
             draw_intervals(ax, list(amounts), rows, IV)
             if title != "value":
                 ax.axvline(0, color=MUTED, lw=0.8)
@@ -179,7 +180,7 @@ class Valuation(TableResult):
             lines.append(f"share of episodes that go on after {self.horizon:,} steps: {shares}")
         for kind, curves in self.incidence.items():
             shares = ", ".join(f"{name} {curve}" for name, curve in curves.items())
-            lines.append(f"share of episodes that ended in the way {kind!r}: {shares}")
+            lines.append(f"share of episodes that ended with {kind!r}: {shares}")
         return "\n".join([*lines, *(f"note: {text}" for text in self.notes)])
 
     def to_json(self) -> dict[str, Any]:
@@ -222,7 +223,7 @@ class Valuation(TableResult):
 
 
 def _value_brief(worth: Valuation) -> Brief:
-    """Say if the instrument is good enough, what confounding did, and what to do next."""
+    """Return sentences: is the instrument good enough, what did confounding do, what is next."""
     return Brief(
         (
             ("Instrument", instrument_sentence(worth.verdict)),
@@ -233,7 +234,7 @@ def _value_brief(worth: Valuation) -> Brief:
 
 
 def _confounding(worth: Valuation) -> str:
-    """Say what believing regression would cost, or what the confounder gave the log's policy."""
+    """Return what a regression plan would cost, or what the confounder gave the log's policy."""
     if (gain := worth.gains.get("least-squares")) is not None:
         low, high = gain.interval
         if low == high == gain.estimate == 0:
@@ -272,7 +273,7 @@ def _confounding(worth: Valuation) -> str:
 
 
 def _next(worth: Valuation) -> str:
-    """Say what to do, by the gain over what is done today (or over the first rival)."""
+    """Return what to do, by the gain over what is done today (or over the first rival)."""
     weak = worth.verdict is not None and worth.verdict.word in UNTRUSTED
     if worth.warnings and not weak:
         return f"Do not act on this yet. {as_sentence(worth.warnings[0])}"
@@ -307,12 +308,12 @@ def _next(worth: Valuation) -> str:
 
 
 def _is_zero(gain: IntervalEstimate) -> bool:
-    """Tell whether a gain is nothing in every draw."""
+    """Return whether a gain is zero in every draw."""
     return bool(gain.estimate == 0 and (gain.draws == 0).all())
 
 
 def _few_draws(gain: IntervalEstimate) -> str:
-    """Say where more draws of the same log could say otherwise."""
+    """Return a sentence if more draws of the same log could change the verdict, else ''."""
     if not gain.may_turn:
         return ""
     draws = len(gain.draws)

@@ -13,7 +13,7 @@ from ivvi.rewards import SeenReward
 
 
 def as_long(source: ValueInputs, problem: Problem) -> bool:
-    """Tell whether what the log shows of an episode is about as long as the horizon, or ends."""
+    """Return whether the log's episodes end, or are about as long as the horizon."""
     length = source.length
     return length is None or problem.can_end or length >= (1 - SAME_LENGTH) * problem.horizon
 
@@ -21,7 +21,7 @@ def as_long(source: ValueInputs, problem: Problem) -> bool:
 def horizon_notes(
     source: ValueInputs, problem: Problem, observed: float | None, *, chosen: bool
 ) -> tuple[str, ...]:
-    """Say where the horizon comes from, and that the log's own return is of fewer steps."""
+    """Return notes on the default horizon, and on a log whose own return is over fewer steps."""
     notes = []
     if not chosen:
         steps, why = problem.model.usual_horizon
@@ -37,7 +37,7 @@ def horizon_notes(
 def value_notes(
     source: ValueInputs, problem: Problem, observed: float | None, method: str
 ) -> tuple[str, ...]:
-    """Say how the intervals were made, and what they rest on."""
+    """Return notes on how the intervals were made and what they assume."""
     notes = list(problem.doubts)
     if isinstance(problem.reward, SeenReward):
         notes.append(problem.reward.words)

@@ -22,7 +22,7 @@ from ivvi.planning.behaviour_policy import BehaviourPolicy
 
 @dataclass(frozen=True)
 class ValueInputs:
-    """Dynamics, and the fit that they come from where there is one.
+    """Estimated dynamics, and the fit that they come from, if there is one.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class ValueInputs:
 
     @classmethod
     def of(cls, source: Any) -> ValueInputs:
-        """Take a `Fit`, the folder of a saved one, or bare dynamics."""
+        """Return the inputs from a `Fit`, the folder of a saved one, or bare dynamics."""
         if isinstance(source, ValueInputs):
             return source
         if isinstance(source, Dynamics):
@@ -57,7 +57,7 @@ class ValueInputs:
 
     @property
     def verdict(self) -> Verdict | None:
-        """One word on the instruments; None when it is not known."""
+        """The verdict on the instruments; None when it is not known."""
         return self.fit.verdict if self.fit else None
 
     @cached_property
@@ -67,7 +67,7 @@ class ValueInputs:
 
     @cached_property
     def noise_shape(self) -> NoiseShape | None:
-        """What the log's noise has of its own shape; None where it is Gaussian."""
+        """The shape of the log's noise; None where it is Gaussian."""
         return shape_of(self.model)
 
     @property
@@ -87,7 +87,7 @@ class ValueInputs:
 
     @property
     def freedom(self) -> float:
-        """Degrees of freedom of the fit's Student's t, the fewest of an action's effect.
+        """Degrees of freedom of the fit's Student's t, the smallest over the actions' effects.
 
         Infinite where the fit's intervals are normal.
         """
@@ -123,7 +123,7 @@ class ValueInputs:
 
     @cached_property
     def baseline(self) -> Dynamics:
-        """The dynamics that confounded least squares believes in."""
+        """The dynamics that confounded least squares estimates."""
         if self.fit is None or not self.fit.has_baseline_model:
             raise InputError(
                 "the least-squares policy needs the regression of the log, which this model does "

@@ -64,7 +64,7 @@ def value(  # noqa: PLR0913
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Valuation:
-    """Say what a policy earns in the estimated dynamics, and how sure that is.
+    """Estimate what a policy earns in the estimated dynamics, with an interval.
 
     The value is the expected return of an episode from the log's first states (or from
     `starts`), when nobody acts on what was not recorded. The interval carries the errors of W,
@@ -82,7 +82,7 @@ def value(  # noqa: PLR0913
     against
         Rivals: ``behaviour`` (the log's own policy, once the confounder no longer helps it),
         ``zero`` (does nothing), ``lowest`` and ``highest`` (of the log's actions),
-        ``least-squares`` (planned alike in the confounded dynamics); or policies by name. By
+        ``least-squares`` (planned the same way in the confounded dynamics); or policies by name. By
         default the log's own policy, least squares, and zero where it lies inside the log's
         actions, else the lowest and the highest.
     method
@@ -140,7 +140,7 @@ def value(  # noqa: PLR0913
             "another name"
         )
     everyone = {name: policy, **rivals}
-    actors = {who: acting(what, source, problem, planner) for who, what in everyone.items()}
+    actors = {word: acting(chosen, source, problem, planner) for word, chosen in everyone.items()}
     if replan and not isinstance(policy, Policy):
         raise InputError("planning again needs a policy from ivvi.plan")
     rollouts = RolloutDesign.of(problem, starts, draws or FIRST_DRAWS, seed)
@@ -181,13 +181,13 @@ def _gap(
     values: dict[str, IntervalEstimate],
     observed: float | None,
 ) -> Gap | None:
-    """Return why the log's own return differs from its policy's value, where that is known."""
+    """Return the gap between the log's own return and its policy's value; None if not known."""
     if observed is None or "behaviour" not in values:
         return None
     source, confounded = estimator.source, None
     if source.moments is not None:
-        believed = replace(source, model=source.baseline)
-        confounded = replace(estimator, source=believed).in_estimate(*actors["behaviour"])
+        least_squares = replace(source, model=source.baseline)
+        confounded = replace(estimator, source=least_squares).in_estimate(*actors["behaviour"])
     return gap_of(source, values["behaviour"], observed, confounded, estimator.seed)
 
 
@@ -212,7 +212,7 @@ def _unsettled(values: dict[str, IntervalEstimate]) -> list[str]:
 
 
 def _too_few(values: dict[str, IntervalEstimate]) -> tuple[str, ...]:
-    """Say which intervals would move if other models were drawn."""
+    """Return a note that names intervals with too few draws, or ()."""
     if not (names := _unsettled(values)):
         return ()
     draws = len(next(iter(values.values())).draws)
@@ -251,62 +251,62 @@ def default_rivals(source: ValueInputs) -> tuple[str, ...]:
     return ("behaviour", *(("zero",) if inside else ("lowest", "highest")), *least_squares)
 
 
-def acting(who: Any, source: ValueInputs, problem: Problem, planner: Any) -> Acting:
+def acting(policy: Any, source: ValueInputs, problem: Problem, planner: Any) -> Acting:
     """Return the actor and its parameters for a policy in any of its forms."""
     width = len(problem.model.action)
-    if isinstance(who, str):
-        return _acting_by_word(who, source, problem, planner)
-    if hasattr(who, "begin") and hasattr(who, "act"):
-        check_steps(who, problem.horizon)
-        return Fixed.of(who)
-    if callable(who):
-        return who, ()
+    if isinstance(policy, str):
+        return _acting_by_word(policy, source, problem, planner)
+    if hasattr(policy, "begin") and hasattr(policy, "act"):
+        check_steps(policy, problem.horizon)
+        return Fixed.of(policy)
+    if callable(policy):
+        return policy, ()
     try:
-        action = np.asarray(who, dtype=np.float64)
+        action = np.asarray(policy, dtype=np.float64)
     except (TypeError, ValueError):
         action = np.zeros(0)
     if action.shape != (width,) or not np.isfinite(action).all():
         raise InputError(
             f"expected a policy as a function of states, one action of {width} numbers "
-            f"({', '.join(problem.model.action)}), or a word; found {who!r}"
+            f"({', '.join(problem.model.action)}), or a word; found {policy!r}"
         )
     return OneAction(), action
 
 
-def _acting_by_word(who: str, source: ValueInputs, problem: Problem, planner: Any) -> Acting:
-    if who == "zero":
+def _acting_by_word(word: str, source: ValueInputs, problem: Problem, planner: Any) -> Acting:
+    if word == "zero":
         return OneAction(), np.zeros(len(problem.model.action))
-    if who in ("lowest", "highest"):
+    if word in ("lowest", "highest"):
         if len(problem.model.acted) == 0:
             raise InputError(
-                f"the model holds no rows of the log, so the {who} recorded action is unknown"
+                f"the model holds no rows of the log, so the {word} recorded action is unknown"
             )
-        return OneAction(), _lowest_and_highest(problem.model)[who == "highest"]
-    if who == "behaviour":
+        return OneAction(), _lowest_and_highest(problem.model)[word == "highest"]
+    if word == "behaviour":
         if source.behaviour is None:
             raise InputError(
                 "the behaviour policy is unknown: this model was fitted from moments and "
                 "holds no rows of the log; name other rivals, such as zero (against=, --against)"
             )
         return BehaviourActor(source.behaviour.features), source.behaviour.rows
-    if who == "least-squares":
+    if word == "least-squares":
         return Fixed.of(_least_squares(source, problem, planner))
-    raise InputError(f"unknown policy {who!r}{hint(who, RIVALS)}")
+    raise InputError(f"unknown policy {word!r}{hint(word, RIVALS)}")
 
 
 def _least_squares(source: ValueInputs, problem: Problem, planner: Any) -> Policy:
-    """Plan in the confounded dynamics as the policy was planned."""
+    """Return a plan in the confounded dynamics, made as the policy was."""
     model = source.baseline
     reward = Learned(model) if isinstance(problem.reward, Learned) else problem.reward
-    believed = replace(problem, model=model, reward=reward)
+    confounded = replace(problem, model=model, reward=reward)
     chosen = Auto() if isinstance(planner, Unplanned) else planner
-    return Policy(believed, chosen.solve(believed))
+    return Policy(confounded, chosen.solve(confounded))
 
 
 def planner_of(policy: Any) -> Any:
-    """Return a planner like the one that made a policy, with its default settings but for MPC.
+    """Return a planner like the one that made a policy; all but MPC have default settings.
 
-    The default planner for policies that no planner made.
+    For a policy that no planner made, return the default planner.
     """
     if not isinstance(policy, Policy):
         return Auto()
@@ -328,19 +328,19 @@ def problem_of(
     actions: Any,
     overrides: Mapping[str, Any],
 ) -> Problem:
-    """Return what is to be valued, in the estimated dynamics; the policy says what is not given.
+    """Return the problem to value, in the estimated dynamics; the policy's own fills the gaps.
 
     `overrides` holds horizon, discount, terminal, reward_at_end and instrument.
     """
     model = source.model
     planned = policy.problem if isinstance(policy, Policy) else None
     if planned is not None:
-        for what in ("state", "action"):
-            own, has = getattr(planned.model, what), getattr(model, what)
-            if own != has:
+        for role in ("state", "action"):
+            own, other = getattr(planned.model, role), getattr(model, role)
+            if own != other:
                 raise InputError(
-                    f"the policy's {what} columns are {', '.join(own)}; those of the model "
-                    f"are {', '.join(has)}"
+                    f"the policy's {role} columns are {', '.join(own)}; those of the model "
+                    f"are {', '.join(other)}"
                 )
     if reward is None and planned is None:
         raise InputError("a policy that is not from ivvi.plan needs a reward")
@@ -366,7 +366,7 @@ def _range_of(model: Dynamics) -> Actions:
 
 
 def _lowest_and_highest(model: Dynamics) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ends of each action in the log, (d_a,) each; -1 and 1 where no row is kept."""
+    """Return each action's range in the log, (d_a,) each; -1 and 1 if no row was kept."""
     if len(model.acted) == 0:
         ends = np.ones(len(model.action))
         return -ends, ends

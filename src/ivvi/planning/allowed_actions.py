@@ -1,4 +1,4 @@
-"""What may be done in a model: the actions that a user allows, and the levels of categories."""
+"""The actions allowed in a model: a user's bounds or rows, and the levels of categories."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ivvi.errors import InputError, PlanningWarning
 def allowed_actions(model: Dynamics, given: Any) -> Actions:
     """Return the actions that a user allows.
 
-    Those of categories are their levels unless rows are listed; a pair (low, high) bounds the
-    others. Rows may be a table with the columns of the log.
+    Unless rows are listed, every level of a category is allowed, and a pair (low, high) bounds the
+    other columns. Rows may be a table with the columns of the log.
     """
     if isinstance(given, Actions):
         return make_actions(given, model.action)
@@ -29,11 +29,11 @@ def allowed_actions(model: Dynamics, given: Any) -> Actions:
         names = raw_columns(model.action, model.coded)
         if missing := [name for name in names if name not in listed]:
             raise InputError(f"the set of actions has no column {missing[0]!r}")
-        where = "the set of actions"
-        return Actions.finite(encode_rows(listed, model.action, model.coded, where))
+        place = "the set of actions"
+        return Actions.finite(encode_rows(listed, model.action, model.coded, place))
     coded = {c.names[0]: c for c in model.coded if c.names and c.names[0] in model.action}
-    made = {name for category in coded.values() for name in category.names}
-    numbers = [name for name in model.action if name not in made]
+    coded_names = {name for category in coded.values() for name in category.names}
+    numbers = [name for name in model.action if name not in coded_names]
     bounds = isinstance(given, tuple) and len(given) == 2
     if not coded or not (given is None or bounds):
         if given is None:
@@ -43,8 +43,8 @@ def allowed_actions(model: Dynamics, given: Any) -> Actions:
             )
         return make_actions(given, model.action)
     if (given is None) == bool(numbers):
-        what = f"bounds of {', '.join(numbers)}" if numbers else "none: the levels are the actions"
-        raise InputError(f"the actions are {given!r}; expected {what}")
+        text = f"bounds of {', '.join(numbers)}" if numbers else "none: the levels are the actions"
+        raise InputError(f"the actions are {given!r}; expected {text}")
     box = Actions.box(*given, dim=len(numbers)) if bounds else None
     parts: list[Actions] = []
     for name in model.action:
@@ -59,13 +59,13 @@ def allowed_actions(model: Dynamics, given: Any) -> Actions:
 
 
 def only_seen(model: Dynamics, actions: Actions) -> Actions:
-    """Return actions without the combinations of choices that the log never has, and say so."""
+    """Return actions without combinations of choices that the log never has; warn about them."""
     unseen = unseen_together(model)
     if not (unseen and actions.discrete and actions.is_listed):
         return actions
     rows = np.full((actions.count, len(model.action)), np.nan)
     rows[:, list(actions.discrete)] = actions.choices
-    occurs = ~np.any([one.of(rows) for one in unseen], axis=0)
+    occurs = ~np.any([combination.of(rows) for combination in unseen], axis=0)
     if occurs.all() or not occurs.any():
         return actions
     others = "" if len(unseen) == 1 else f" (nor {len(unseen) - 1} more combinations likewise)"

@@ -1,10 +1,10 @@
-"""The default planner: try every method that suits the problem, keep the one that earns most.
+"""The default planner: try every method that suits the problem; keep the one that earns most.
 
-Which planner is best depends on the problem: a grid in up to four dimensions, a table of
-few states, a quadratic program where the model is linear, a search where the set is finite, values
-fitted where a plan leads. All suitable methods are tried. Each plan is run in the model from the
-log's first states, and so are rivals that need no plan: doing nothing, the usual action, one
-constant action. All face the same noise. The best is kept; among those that cannot be
+Which planner is best depends on the problem: a grid in up to four dimensions, a table of few
+states, a quadratic program where the model is linear, a search where the set of actions is finite,
+or values fitted on the states that a plan visits. All suitable methods are tried. Each plan is run
+in the model from the log's first states, and so are rivals that need no plan: doing nothing, the
+usual action, one constant action. All face the same noise. The best is kept; if several cannot be
 distinguished, the one with the most exact method.
 """
 
@@ -35,11 +35,11 @@ BUDGET = 60.0
 LONG, MOST_VARIABLES = 12, 120
 """A longer lookahead of quadratic programs, tried while they have at most this many variables."""
 SETTLED = 0.99
-"""Share of the possible gain from which on no longer lookahead is tried."""
+"""No longer lookahead is tried once a plan earns this share of the possible gain."""
 RESOLVED = 0.02
-"""Share of the gain over simple rivals by which two grids may differ and count as one."""
+"""Two grids count as equal if they differ by at most this share of the gain over rivals."""
 GROWING = (6, 12)
-"""Longer lookaheads of Newton's method, each tried while the one before it paid."""
+"""Longer lookaheads of Newton's method; each is tried if the one before was worth it."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Auto:
 
 @dataclass(eq=False, repr=False)
 class PlannerComparison(Compact):
-    """Rules with their returns in the same episodes; the first entered are preferred."""
+    """Rules and their returns in the same episodes; those entered first are preferred."""
 
     problem: Problem
     trials: Trials
@@ -92,7 +92,7 @@ class PlannerComparison(Compact):
     def enter(
         self, name: str, rule: Rule, *, simple: bool = False, returns: np.ndarray | None = None
     ) -> None:
-        """Run a rule unless its `returns` are known; those not finite count as the worst number."""
+        """Run a rule unless its `returns` are known; non-finite ones count as the worst."""
         begun = time.process_time()
         if returns is None:
             returns, x, a = self.trials.paths(rule)
@@ -105,7 +105,7 @@ class PlannerComparison(Compact):
             self.simple.append(name)
 
     def enter_planner(self, name: str, planner: Planner, seed: int) -> None:
-        """Plan and run; a planner that cannot be used is listed with the reason."""
+        """Plan and run the plan; list a planner that cannot be used with the reason."""
         begun = time.process_time()
         try:
             rule = planner.solve(self.problem, seed=seed)
@@ -116,7 +116,7 @@ class PlannerComparison(Compact):
         self.enter(name, rule)
 
     def enter_rivals(self, seed: int) -> None:
-        """Run what needs no plan: nothing, the usual action, the best held action."""
+        """Run the rivals that need no plan: nothing, the usual action, the best held action."""
         problem = self.problem
         nothing = np.zeros(problem.actions.dim)
         if problem.actions.contains(nothing):
@@ -137,9 +137,9 @@ class PlannerComparison(Compact):
         return float(self.returns[name].mean())
 
     def best(self) -> str:
-        """Return the name of the preferred entry: not clearly behind the best, and most exact.
+        """Return the name of the most exact entry among those not clearly behind the best.
 
-        Where a coarse grid was tried no method is more exact than another: what earns most counts.
+        Where a coarse grid was tried, no method is more exact than another: the best is preferred.
         """
         leader = max(self.returns, key=self.mean)
         tied = [name for name in self.returns if self._is_tied(name, leader)]
@@ -161,12 +161,12 @@ class PlannerComparison(Compact):
 
     @property
     def is_settled(self) -> bool:
-        """Whether the best so far is known to earn nearly all that can be gained."""
+        """Whether the best so far is known to earn nearly all of the possible gain."""
         share = self.result()[1].share
         return share is not None and share >= SETTLED
 
     def compared(self, chosen: str) -> Comparison:
-        """Return the table with the entry that is the policy."""
+        """Return the table of all entries, with the one that becomes the policy."""
         compared = Comparison.of(
             self.returns, self.simple, self.seconds, chosen, self.problem.horizon
         )
@@ -195,7 +195,7 @@ def _preference(name: str) -> int:
 
 
 def _planners(problem: Problem, contest: PlannerComparison) -> Iterator[tuple[str, Planner]]:
-    """Name the planners that fit, cheap and exact ones first; later ones see earlier results."""
+    """Yield the planners that fit, cheap and exact ones first; later ones use earlier results."""
     d, actions, quadratic = len(problem.model.state), problem.actions, is_quadratic(problem)
     in_box = not actions.discrete
     exact = {"tabular": TABLE, "categories": LEVELS, "grid": GRID}
@@ -214,8 +214,8 @@ def _planners(problem: Problem, contest: PlannerComparison) -> Iterator[tuple[st
     first = MPC().steps(problem)
     yield f"mpc, {_steps(first)}", MPC()
     if quadratic and in_box:
-        few = LONG * actions.dim <= MOST_VARIABLES
-        if few and problem.horizon > LONG and not contest.is_settled:
+        fits = LONG * actions.dim <= MOST_VARIABLES
+        if fits and problem.horizon > LONG and not contest.is_settled:
             yield f"mpc, {LONG} steps", MPC(lookahead=LONG)
         return
     if d > 2 and (actions.is_finite or not is_resolved(contest)):
@@ -225,7 +225,7 @@ def _planners(problem: Problem, contest: PlannerComparison) -> Iterator[tuple[st
 def _where_grids_end(
     problem: Problem, contest: PlannerComparison, first: int
 ) -> Iterator[tuple[str, Planner]]:
-    """Name what serves more states than a fine grid: longer lookaheads, values where plans lead."""
+    """Yield planners for too many states for a fine grid: long lookaheads, visited states."""
     if not problem.actions.is_finite:
         yield from _longer(contest, problem, first)
     visited = VisitedValue(first=contest.rules[contest.best()])
@@ -236,8 +236,8 @@ def _where_grids_end(
 def is_resolved(contest: PlannerComparison) -> bool:
     """Return whether a finer grid earns as much as the coarse one, and no lookahead earns more.
 
-    Values that a finer grid leaves as they are come from dynamic programming with the noise: over
-    a box, longer plans in the mean dynamics and fitted values have little to add, and take longer.
+    Values that do not change on a finer grid are those of dynamic programming with the noise. Over
+    a box, longer plans in the mean dynamics and fitted values then add little, and take longer.
     """
     if not {COARSE, FINER} <= contest.returns.keys() or contest.best() not in (COARSE, FINER):
         return False
@@ -267,7 +267,7 @@ def _visited(trials: Trials, rule: Rule) -> tuple[tuple[float, ...], tuple[float
 def _longer(
     contest: PlannerComparison, problem: Problem, first: int
 ) -> Iterator[tuple[str, Planner]]:
-    """Look further ahead with Newton's method while it pays."""
+    """Yield ever longer lookaheads of Newton's method while they earn more."""
     before = f"mpc, {_steps(first)}"
     for steps in GROWING:
         if before not in contest.returns or steps >= problem.horizon:
@@ -287,7 +287,7 @@ def _steps(count: int) -> str:
 
 
 def _words(problem: Problem, action: np.ndarray) -> str:
-    """Write an action: its numbers, or the levels of categories by name."""
+    """Return an action as text: its numbers, or the levels of categories by name."""
     model = problem.model
     if raw_columns(model.action, model.coded) != model.action:
         levels = model.decode_actions(action[None])

@@ -2,7 +2,7 @@
 
     z = C f(x) + zeta      a = G psi(x, z) + eta
 
-with f the features of psi that look at the state alone. In the log eta is correlated with the
+with f the features of psi that depend on the state alone. In the log eta is correlated with the
 hidden confounder that also moves the next state, which makes the actions look better than they are.
 Here zeta and eta are drawn at random from rows of the log: the same behaviour, without the
 confounder. Discrete actions are drawn with the mean that they have in a state, and otherwise as in
@@ -22,7 +22,7 @@ import numpy as np
 from scipy.special import softmax
 
 from ivvi._io.arrays import Array
-from ivvi._io.result import Compact
+from ivvi._io.result import Compact, compact_repr
 from ivvi.dynamics.model import Dynamics
 from ivvi.dynamics.next_state_distribution import Category
 from ivvi.features.blocks import Power
@@ -34,7 +34,7 @@ from ivvi.planning.allowed_actions import exclusive_actions
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Support(Compact):
-    """Where the log has rows: the ellipsoid of (x, a) that holds a share of them.
+    """The region where the log has rows: an ellipsoid of (x, a) that holds a share of them.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Support(Compact):
 
     @classmethod
     def of(cls, model: Dynamics, inside: float) -> Support:
-        """Look at the model's sample of the log."""
+        """Return the support of the model's sample of the log."""
         points = np.hstack([model.states, model.acted])
         values, vectors = np.linalg.eigh(np.cov(points.T, ddof=0).reshape(points.shape[1], -1))
         keep = values > 1e-12 * max(float(values[-1]), 1e-300)
@@ -59,23 +59,23 @@ class Support(Compact):
         return cls(points.mean(axis=0), scale, np.asarray(np.quantile(far, inside)))
 
     def outside(self, x: Array, a: Array) -> Array:
-        """Return which states (n, d_x) with actions (n, d_a) have no rows like them, (n,)."""
+        """Return whether states (n, d_x) with actions (n, d_a) lie outside, (n,)."""
         v = jnp.concatenate([x, a], axis=-1) - self.centre
         return jnp.sum((v @ self.scale) ** 2, axis=-1) > self.limit
 
 
 def slopes_of(basis: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Regress y (m, d) on features `basis` (m, p), whatever their units, (d, p)."""
+    """Return slopes (d, p) of y (m, d) on features `basis` (m, p), in any units."""
     scale = np.linalg.norm(basis, axis=0)
     scale[scale == 0] = 1.0
     return np.asarray(np.linalg.lstsq(basis / scale, y, rcond=1e-10)[0].T / scale)
 
 
 MOST_LEVELS = 12
-"""Distinct values up to which a column of actions is taken to be discrete."""
+"""A column of actions with at most this many distinct values is taken to be discrete."""
 MOST_COMBINATIONS, DEPENDENT = 32, 4.0
-"""Combinations of discrete actions up to which they are drawn together, and the t statistic of a
-correlation from which they are."""
+"""Discrete actions are drawn together if they have at most this many combinations, and if the t
+statistic of a correlation between them exceeds this."""
 MEANS = 33
 """Means, evenly spaced between the lowest and the highest level, for which chances are kept."""
 RAW = Power(1, "input")
@@ -90,7 +90,7 @@ class BehaviourFeatures:
     f
         Features of the state.
     psi
-        Features of (x, z); None where the instruments are not at hand, and f stands for it.
+        Features of (x, z); None where the instruments are not available, and f is used instead.
     of_state
         Which columns of psi are f.
     by_episode
@@ -107,7 +107,7 @@ class BehaviourFeatures:
 
     @classmethod
     def of(cls, model: Dynamics, design: Design | None) -> BehaviourFeatures:
-        """Take psi from the design of the moments; without one, the states' features of phi."""
+        """Return psi from the moments' design; without a design, phi's features of the state."""
         z = model.instruments
         source = model.phi if design is None else design.psi
         f = state_features(source)
@@ -125,7 +125,7 @@ class BehaviourFeatures:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BehaviourPolicy(Compact):
-    """Behaviour fitted to a log: what is usual in a state (`usual`), and draws of it (`draw`).
+    """Behaviour fitted to a log: the usual action in a state (`usual`), and draws (`draw`).
 
     Attributes
     ----------
@@ -144,8 +144,8 @@ class BehaviourPolicy(Compact):
     chances
         Probabilities that an action is at most its level, by its mean, (d_a, MEANS, MOST_LEVELS).
     combinations
-        Discrete actions that depend on each other are drawn together: what they are in the log,
-        (K, d_a), NaN in the columns of others. K is 0 where each is drawn on its own.
+        Discrete actions that depend on each other are drawn together: their combinations in the
+        log, (K, d_a), NaN in other columns. K is 0 where each is drawn on its own.
     combined, lift
         Their probabilities are `combined` psi + `lift` E[a | x, z], (K, d_psi) and (K, d_a).
     """
@@ -165,7 +165,7 @@ class BehaviourPolicy(Compact):
 
     @classmethod
     def of(cls, model: Dynamics, moments: Moments | None = None) -> BehaviourPolicy | None:
-        """Fit the behaviour policy; None where no rows of the log are at hand."""
+        """Return the fitted behaviour policy; None where no rows of the log are available."""
         if len(model.acted) == 0:
             return None
         features = BehaviourFeatures.of(model, None if moments is None else moments.design)
@@ -189,11 +189,11 @@ class BehaviourPolicy(Compact):
 
     @property
     def rows(self) -> BehaviourRows:
-        """What is the same in every model of a stack."""
+        """The parts that all models of a stack share."""
         return BehaviourRows(*(getattr(self, name) for name in BehaviourRows._fields))
 
     def usual(self, x: Array) -> Array:
-        """Return E[a | x] within the log's range, (n, d_a); of categories the likeliest level."""
+        """Return E[a | x] within the log's range, (n, d_a); for categories the likeliest level."""
         if self.features.psi is None:
             mean = self._mean(self.features.f(x, x))
         else:
@@ -205,10 +205,10 @@ class BehaviourPolicy(Compact):
         return a
 
     def draw(self, x: Array, row: Array, z_row: Array, u: Array) -> Array:
-        """Return what is done in states x (..., d_x), (..., d_a).
+        """Return drawn actions (..., d_a) in states x (..., d_x).
 
-        `row` (...) is the row of the log whose eta is taken, `z_row` that of the instrument, and
-        u (..., d_a) are uniform numbers that choose the levels of discrete actions.
+        `row` (...) is the row of the log that gives eta, `z_row` the row that gives the
+        instrument, and u (..., d_a) are uniform numbers that choose levels of discrete actions.
         """
         psi = self.psi(x, z_row)
         mean = self._mean(psi)
@@ -226,7 +226,7 @@ class BehaviourPolicy(Compact):
         return a
 
     def psi(self, x: Array, row: Array) -> Array:
-        """Return psi(x, z), (..., d_psi), with the instruments that rows of the log draw."""
+        """Return psi(x, z), (..., d_psi), with the instruments of rows drawn from the log."""
         basis = self.features.f(x, x)
         if self.features.psi is None:
             return basis
@@ -234,7 +234,7 @@ class BehaviourPolicy(Compact):
         return self.features.psi(x, z + jnp.asarray(self.zeta)[row])
 
     def _on_levels(self, a: Array, mean: Array, u: Array) -> Array:
-        """Return actions whose discrete columns are levels, drawn with the mean that they have."""
+        """Return actions with discrete columns drawn from their levels, with the given mean."""
         levels, chances = jnp.asarray(self.levels), jnp.asarray(self.chances)
         low, wide = levels[:, 0], levels[:, -1] - levels[:, 0]
         place = (MEANS - 1) * jnp.clip((mean - low) / jnp.where(wide > 0, wide, 1.0), 0.0, 1.0)
@@ -261,11 +261,14 @@ class BehaviourRows(NamedTuple):
     combined: np.ndarray
     lift: np.ndarray
 
+    def __repr__(self) -> str:
+        return compact_repr(self, self._fields)
+
 
 def coefficients(
     moments: Moments, features: BehaviourFeatures, model: Dynamics
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return both weights from moments; None where a, z or f are not among their columns."""
+    """Return both sets of weights from moments; None where a, z or f are not in their columns."""
     places = {argument: at for block, argument, at in moments.design.pieces if block == RAW}
     if features.psi is None or not features.of_state or len(places) < 2:
         return None
@@ -294,21 +297,21 @@ def _combinations(
     """Return combinations of the discrete columns of actions (m, d_a), and their chances.
 
     With p the regression of their indicators on psi, the chances for other means m of the actions
-    are p + lift (m - G psi), the nearest with these means: `lift` is the pseudo-inverse of
-    (1, combinations)' without its first column. None are returned where columns that are not of
-    one category are uncorrelated given psi.
+    are p + lift (m - G psi), the nearest with these means: G are the weights of the actions on psi,
+    and `lift` is the pseudo-inverse of (1, combinations)' without its first column. There are no
+    combinations where columns of different categories are uncorrelated given psi.
     """
     none = (np.empty((0, a.shape[1])), np.empty((0, Psi.shape[1])), np.empty((0, a.shape[1])))
     G = slopes_of(Psi, a)
     eta = (a - Psi @ G.T)[:, discrete]
     size = np.sqrt((eta**2).sum(axis=0))
     size[size == 0] = np.inf
-    alike = np.abs(eta.T @ eta / np.outer(size, size)) * np.sqrt(len(a)) > DEPENDENT
+    dependent = np.abs(eta.T @ eta / np.outer(size, size)) * np.sqrt(len(a)) > DEPENDENT
     group = {column: columns for columns in exclusive for column in columns}
     of = [group.get(column, (column,)) for column in discrete.tolist()]
     pairs = ((i, j) for i in range(len(of)) for j in range(i) if of[i] != of[j])
     values, number = np.unique(a[:, discrete], axis=0, return_inverse=True)
-    if len(values) > MOST_COMBINATIONS or not any(alike[i, j] for i, j in pairs):
+    if len(values) > MOST_COMBINATIONS or not any(dependent[i, j] for i, j in pairs):
         return none
     shares = slopes_of(Psi, np.eye(len(values))[number.ravel()])
     combinations, lift = np.full((2, len(values), a.shape[1]), np.nan)
@@ -337,12 +340,12 @@ def _chances(values: np.ndarray, shares: np.ndarray) -> np.ndarray:
 
 
 def _tilted(unit: np.ndarray, shares: np.ndarray, t: np.ndarray) -> np.ndarray:
-    """Return shares_i exp(t unit_i), made to sum to one, (len(t), l)."""
+    """Return shares_i exp(t unit_i), divided by their sum, (len(t), l)."""
     return np.asarray(softmax(np.log(shares) + t[:, None] * unit, axis=1))
 
 
 def _put(a: Array, columns: tuple[int, ...], level: Array) -> Array:
-    """Return actions (..., d_a) whose indicators in these columns are those of a level (...)."""
+    """Return actions (..., d_a) with the indicators in `columns` set to a level (...)."""
     place = np.eye(a.shape[-1])[list(columns)]
     unchanged = a * (1.0 - place.sum(axis=0))
     return unchanged + jnp.asarray(Category(columns).levels)[level] @ place

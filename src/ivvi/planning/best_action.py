@@ -16,12 +16,12 @@ from ivvi.actions import Actions
 from ivvi.planning.newton import STEPS, maximise
 
 ON_A_LINE, ON_AN_AXIS, ANYWHERE = 33, 7, 32
-"""Points of a box that are tried first: in one dimension, on each axis of two, in more."""
+"""Points of a box that are tried first: in one dimension, on each of two axes, in more."""
 STARTS = 2
 """How many of the points (or choices) tried are refined by Newton's method."""
 ZOOM = {1: (9, 1 / 32), 2: (5, 1 / 6), 3: (3, 1 / 4)}
-"""Points on each axis of a net around the best point, and how far it reaches at first, by the
-number of actions in the box."""
+"""By the number of actions in the box: points on each axis of a net around the best point, and how
+far the first net reaches."""
 AT_ONCE = 1 << 22
 MOST_TRIED = 1 << 12
 """Products of small sets with more combinations are searched by changing coordinates."""
@@ -43,12 +43,12 @@ def best_action(
     """Maximise q(x, a), (n, d_x) and (n, d_a) to (n,), over the actions for every state.
 
     Every row of a list is tried, and every combination of a product of small sets up to
-    `MOST_TRIED`; larger products are searched by `best_combination`. Over a box a net of points
-    is tried, and projected Newton steps climb from the best; over both together, from the best
-    point of the best choices. `width` numbers are held for every value of q; Newton's method
-    takes at most `steps`. With `zoom`, `steps` ever smaller nets around the best point take its
-    place in boxes of up to three actions: derivatives of a wide q cost far more than its values.
-    Returns actions (n, d_a) and values (n,).
+    `MOST_TRIED`; larger products are searched by `best_combination`. Over a box a net of points is
+    tried, and projected Newton steps climb from the best; over choices and a box together, they
+    climb from the best point of each of the best choices. `width` numbers are kept in memory for
+    every value of q; Newton's method takes at most `steps` steps. With `zoom`, boxes of up to three
+    actions are searched by `steps` ever smaller nets around the best point instead, because
+    derivatives of a wide q cost far more than its values. Returns actions (n, d_a) and values (n,).
     """
     size = max(1, min(len(x), AT_ONCE // max(width, action_count(actions))))
     climb = partial(_zoom if zoom and len(actions.low) in ZOOM else _climb, steps=steps)
@@ -66,7 +66,7 @@ def best_action(
 
 
 def action_count(actions: Actions) -> int:
-    """How many actions are tried at once for a state."""
+    """Return how many actions are tried at once for a state."""
     tried = len(_moves(actions.levels)) if is_searched(actions) else actions.count
     return int(tried * len(_net(len(actions.low))))
 
@@ -116,9 +116,9 @@ def _best_of_product(
 def best_combination(q: ActionValues, x: Array, actions: Actions) -> tuple[Array, Array]:
     """Maximise q(x, choice) over a product of small sets by changing coordinates.
 
-    From the lowest and from the highest combination, the change of one coordinate (of two, in
-    up to `MOST_PAIRS` coordinates) that gains most is made until none gains: a local optimum
-    that no such change improves. Returns choices (n, d_d) and values (n,).
+    The search starts at the lowest and at the highest combination. Each step makes the change of
+    one coordinate (or of two, in up to `MOST_PAIRS` coordinates) that gains most, until no change
+    gains: a local optimum. Returns choices (n, d_d) and values (n,).
     """
     levels = actions.levels
     sizes = np.array([len(values) for values in levels])
@@ -153,7 +153,7 @@ def best_combination(q: ActionValues, x: Array, actions: Actions) -> tuple[Array
 
 @lru_cache(maxsize=16)
 def _moves(levels: tuple[tuple[float, ...], ...]) -> np.ndarray:
-    """Changes of one coordinate, or of two, as shifts of the numbers of their levels, (k, d)."""
+    """Return changes of one or two coordinates, as shifts of their level numbers, (k, d)."""
     d = len(levels)
     single = [(j, s) for j, values in enumerate(levels) for s in range(1, len(values))]
     moves = [{j: s} for j, s in single]
@@ -198,8 +198,8 @@ def _zoom(
 
     def closer(i: Array, centre: Array) -> Array:
         tried = jnp.clip(centre[:, None] + net * min(0.5, 2.0 / (side - 1)) ** i, low, high)
-        each = actions.join(tried.reshape(-1, d), jnp.repeat(choices, k, axis=0))
-        values = q(jnp.repeat(states, k, axis=0), each).reshape(-1, k)
+        candidates = actions.join(tried.reshape(-1, d), jnp.repeat(choices, k, axis=0))
+        values = q(jnp.repeat(states, k, axis=0), candidates).reshape(-1, k)
         best = jnp.argmax(values, axis=1)
         return jnp.take_along_axis(tried, best[:, None, None], axis=1)[:, 0]
 
@@ -210,7 +210,7 @@ def _zoom(
 
 
 def _scores(q: ActionValues, x: Array, table: Array, width: int) -> Array:
-    """Q of every state with every row of the table, (n, m), some rows at a time."""
+    """Return Q of every state and every row of the table, (n, m), in blocks of rows."""
     n, m = len(x), len(table)
     size = max(1, min(m, AT_ONCE // (n * width)))
     count = -(-m // size)
@@ -218,17 +218,17 @@ def _scores(q: ActionValues, x: Array, table: Array, width: int) -> Array:
         [table, jnp.broadcast_to(table[-1:], (count * size - m, len(table.T)))]
     )
 
-    def some(rows: Array) -> Array:
+    def score(rows: Array) -> Array:
         pairs = jnp.repeat(x, size, axis=0), jnp.tile(rows, (n, 1))
         return q(*pairs).reshape(n, size)
 
-    scores = jax.lax.map(some, padded.reshape(count, size, -1))  # (count, n, size)
+    scores = jax.lax.map(score, padded.reshape(count, size, -1))  # (count, n, size)
     return jnp.moveaxis(scores, 0, 1).reshape(n, count * size)[:, :m]
 
 
 @lru_cache(maxsize=16)
 def _net(d: int) -> np.ndarray:
-    """Points of the unit box, (k, d): a lattice, or Sobol points and the middle."""
+    """Return points of the unit box, (k, d): a lattice, or Sobol points and the middle."""
     if d <= 2:
         side = np.linspace(0, 1, ON_A_LINE if d == 1 else ON_AN_AXIS)
         return np.array(list(itertools.product(side, repeat=d)))

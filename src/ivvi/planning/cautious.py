@@ -5,13 +5,13 @@ policy), and a*(x) the plan. Between them lie
 
     a = b + t M_r (a* - b),   M_r the projector on the r best identified directions of action,
 
-and of these (over a finite set, of all choices) the one is taken whose gain over b has the
-best lower bound: with D(W) the return of doing a now and b afterwards, less that of doing b
-now, in the mean dynamics of W over a few steps,
+and the policy takes the one of these (over a finite set: of all choices) whose gain over b has the
+best lower bound. With D(W) the return of a now and b afterwards minus the return of b throughout,
+in the mean dynamics of W over a few steps, the bound is
 
     D(W_hat) - kappa (mean_m (D(W_m) - D(W_hat))^2)^1/2,   W_m ~ N(W_hat, W_cov).
 
-b itself has bound 0, so if the bounds are right the policy is nowhere worse than b.
+b itself has bound 0, so if the bounds are right, the policy is nowhere worse than b.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from ivvi.planning.value_iteration.value_iteration import ValueRule
 PLANS: dict[Any, Callable[..., Rule]] = {
     rule.kind: rule.from_parts for rule in (MPCRule, SPEDERule, ValueRule, HeldRule, UsualRule)
 }
-"""How the rules of other planners are made again from their parts, by the planner's word."""
+"""By the planner's word: the functions that rebuild the rules of other planners."""
 MOST_LISTED = 64
 SCENARIOS, STEPS = 24, 4
 """Draws of W, and steps over which a gain is counted."""
 PARTS = (0.5, 1.0)
 """Steps t from the fallback towards the plan that are tried."""
 WIDE = 10.0
-"""Spread of free directions of W, in standard deviations of the noise for one of the feature."""
+"""Spread of W in unidentified directions: noise standard deviations per one of the feature."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,13 @@ class Cautious:
     Parameters
     ----------
     planner
-        What makes the plan.
+        The planner that makes the plan.
     caution
         From 0, the plan itself, to a confidence below 1: the lower bounds are those of
         two-sided intervals of this confidence, kappa = Phi^-1((1 + caution) / 2).
     abstain
-        Share of the log's rows that count as supported; where (x, a) lies outside, the fallback
-        is done. None for no such rule.
+        Share of the log's rows that count as supported. Where (x, a) lies outside, the policy
+        does what the fallback does. None turns this off.
     fallback
         ``usual`` (what was done in the log), ``zero``, an action (d_a,), a policy, or ``best``:
         what was usual, nothing or the best of the actions held, by the lower bound of its value.
@@ -118,7 +118,7 @@ class CautiousRule(Compact):
     towards
         M_r for r = 1, ..., d_a, (d_a, d_a, d_a).
     fallback, support, abstain
-        What is done where nothing is sure, where the log has rows, and the share that counts.
+        The rule where no gain is sure, the region with rows of the log, and its share of rows.
     """
 
     kind: ClassVar[str] = "cautious"
@@ -165,7 +165,7 @@ class CautiousRule(Compact):
         return {"inner": inner, **own_settings}, all_arrays
 
     def begin(self, n: int) -> Any:
-        """Remember what the plan remembers."""
+        """Return the memory of the plan."""
         return self.inner.begin(n)
 
     def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
@@ -181,7 +181,7 @@ class CautiousRule(Compact):
         return plan, memory
 
     def bounds(self, x: Array, options: Array, h: Array) -> Array:
-        """Lower bounds of the gain over the first option, (n, c), of options (n, c, d_a)."""
+        """Return lower bounds (n, c) of the gain over the first of the options (n, c, d_a)."""
         n, c = options.shape[:2]
         states = jnp.repeat(x, c, axis=0)
         value = partial(self.returns, states, options.reshape(n * c, -1), h)
@@ -191,7 +191,7 @@ class CautiousRule(Compact):
         return gained[0] - kappa * jnp.sqrt(jnp.mean((gained[1:] - gained[0]) ** 2, axis=0))
 
     def _options(self, plan: Array, b: Array) -> Array:
-        """Return b first, then actions between it and the plan, (n, c, d_a)."""
+        """Return b, followed by actions between b and the plan, (n, c, d_a)."""
         actions, n = self.problem.actions, len(b)
         if actions.is_finite and len(actions.choices) <= MOST_LISTED:
             listed = jnp.broadcast_to(actions.choices, (n, *actions.choices.shape))
@@ -199,11 +199,11 @@ class CautiousRule(Compact):
         if actions.choices.size:
             return jnp.stack([b, plan], axis=1)
         moves = jnp.einsum("rij,nj->nri", jnp.asarray(self.towards), plan - b)
-        some = [jnp.clip(b[:, None] + t * moves, actions.low, actions.high) for t in PARTS]
-        return jnp.concatenate([b[:, None], *some], axis=1)
+        between = [jnp.clip(b[:, None] + t * moves, actions.low, actions.high) for t in PARTS]
+        return jnp.concatenate([b[:, None], *between], axis=1)
 
     def returns(self, x: Array, a: Array, h: Array, W: Array) -> Array:
-        """Return what actions (n, d_a) in states (n, d_x) and then the fallback earn, (n,)."""
+        """Return the return (n,) of actions (n, d_a) in states (n, d_x), then the fallback."""
         problem = self.problem.with_weights(W)
         total, alive = jnp.zeros(len(x)), jnp.ones(len(x))
         for step in range(STEPS + 1):
@@ -216,7 +216,7 @@ class CautiousRule(Compact):
 
 
 def scenarios(model: Dynamics, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Return W_hat and draws of N(W_hat, W_cov), (count + 1, d_y, d_phi); free directions wide."""
+    """Return W_hat and draws of N(W_hat, W_cov), wide where W is free, (count + 1, d_y, d_phi)."""
     drawn = model.W + model.weights.draw_deviations(count, rng)
     if model.unidentified:
         units = np.std(model.phi(model.states, model.acted), axis=0)
@@ -232,8 +232,8 @@ def scenarios(model: Dynamics, count: int, rng: np.random.Generator) -> np.ndarr
 def directions(model: Dynamics, drawn: np.ndarray) -> np.ndarray:
     """Return the projectors on the r best identified directions of action, (d_a, d_a, d_a).
 
-    Directions are those along which the effect of the action on the next state, in units of
-    the noise and of the actions' spread, is surest.
+    The best identified directions are those along which the effect of the action on the next
+    state, in units of the noise and of the actions' spread, is most certain.
     """
     d, units = model.update.predicted, np.std(model.acted, axis=0)
     units = np.where(units > 0, units, 1.0)

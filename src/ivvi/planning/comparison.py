@@ -1,7 +1,7 @@
-"""What plans and simple rivals earn in the model, side by side.
+"""The returns of plans and simple rivals in the model, side by side.
 
 `Trials` runs rules in the model they were planned in, all under the same noise; `Comparison` is
-the table of what they earned.
+the table of their returns.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from ivvi.planning.problem import Problem, Rule, Template
 CLEAR = 2.0
 """Standard errors beyond which a difference counts."""
 TIGHT = 0.9
-"""Share of the possible gain below which a bound is too loose to be told."""
+"""A bound is reported only if the plan earns at least this share of the possible gain."""
 ROUNDING = 1e-9
-"""Share of what is earned below which a difference or a standard error is rounding."""
+"""A difference or a standard error below this share of the return is rounding."""
 EPISODES, FEWEST, STEPS = 96, 24, 20_000
 """Episodes of a trial: fewer where the horizon is long."""
 
@@ -40,11 +40,11 @@ class Entry:
     Attributes
     ----------
     name
-        What it is called: ``mpc, 3 steps``, ``held 1``, ``nothing``.
+        Its name: ``mpc, 3 steps``, ``held 1``, ``nothing``.
     value, error
         Mean return in the model, discounted, and its standard error.
     behind, behind_error
-        By how much the best one earns more, in the same episodes, and the standard error.
+        How much more the best one earns in the same episodes, and the standard error.
     simple
         Whether it is a rival that needs no plan.
     seconds
@@ -62,16 +62,16 @@ class Entry:
 
 @dataclass(frozen=True)
 class Bound:
-    """What no policy can exceed in the model.
+    """An upper bound on the mean return of any policy in the model.
 
     Attributes
     ----------
     value, error
         The bound on the mean return, and its standard error.
     gap, gap_error
-        The bound less what the chosen plan earns, compared in the same episodes.
+        The bound minus the return of the chosen plan, compared in the same episodes.
     method
-        How it was found.
+        The method that gave the bound.
     """
 
     value: float
@@ -90,15 +90,15 @@ class Comparison(TableResult):
     entries
         The contenders, by value.
     chosen
-        Name of the one whose rule is the policy's.
+        Name of the one that became the policy.
     episodes, horizon
         Size of the trial.
     skipped
         Names of planners that were not tried or failed, each with the reason.
     bound
-        What no policy can exceed in this model, where it is known.
+        An upper bound on the return of any policy in this model; None where none is known.
     outside
-        Where the chosen plan's episodes leave what the log shows, in sentences.
+        Sentences on where the chosen plan's episodes leave the log's range.
     """
 
     entries: tuple[Entry, ...]
@@ -115,10 +115,11 @@ class Comparison(TableResult):
         return [{name: getattr(entry, name) for name in names} for entry in self.entries]
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
-        """Draw what each earns, with two standard errors of the simulation; `path` saves it.
+        """Plot each return, with two standard errors of the simulation; `path` saves it.
 
-        The chosen one is blue; a dashed line is what no policy can exceed in the model, where that
-        is known. All meet the same noise: differences are surer than the bars (`behind_error`).
+        The chosen one is blue. A dashed line is the upper bound for any policy in the model, where
+        it is known. All face the same noise, so differences are more certain than the bars suggest
+        (`behind_error`).
         """
         check_figure(path, force=force)
         figure = new_figure(6.5, 1.4 + 0.36 * len(self.entries))
@@ -174,14 +175,14 @@ class Comparison(TableResult):
 
     @property
     def rival(self) -> Entry | None:
-        """The best of those that need no plan."""
+        """The best rival that needs no plan; None if there is none."""
         return next((entry for entry in self.entries if entry.simple), None)
 
     @property
     def share(self) -> float | None:
-        """Least share of the possible gain over the best simple rival that the plan earns.
+        """The plan's guaranteed share of the possible gain over the best simple rival.
 
-        None where no bound is known, where it is loose, or where nothing is to be gained.
+        None where no bound is known, where it is loose, or where no gain is possible.
         """
         if self.bound is None or self.rival is None:
             return None
@@ -194,7 +195,7 @@ class Comparison(TableResult):
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Where the plan leaves the log, and whether a simple rival earns clearly more."""
+        """Warnings where the plan leaves the log, and if a simple rival earns clearly more."""
         plan, rival = self.plan, self.rival
         if plan.simple and len(self.entries) > 1:
             simple = f"no plan earns more in the model than {plan.name}, so that is the policy"
@@ -211,17 +212,17 @@ class Comparison(TableResult):
         )
 
     def with_bound(self, bound: Bound | None) -> Comparison:
-        """Return the same with a bound."""
+        """Return the comparison with a bound."""
         return replace(self, bound=bound)
 
     @property
     def headline(self) -> str:
-        """What was chosen, what it earns, and of how many."""
+        """The chosen entry, its return, and the number of entries."""
         plan, count = self.plan, len(self.entries)
         return f"{plan.name} earns {plan.value:.5g} +- {plan.error:.2g}, one of {count} compared"
 
     def summary(self) -> str:
-        """Return a table for people."""
+        """Return the comparison as a text table."""
         width = max(len(entry.name) for entry in self.entries)
         lines = [
             f"Mean return in the model ({self.episodes} episodes of {self.horizon} steps, "
@@ -265,9 +266,9 @@ class Comparison(TableResult):
 
 
 def standard_error(values: np.ndarray, scale: float | None = None) -> float:
-    """Standard error of the mean of values (n,); 0 where it is rounding of numbers like `scale`.
+    """Return the standard error of the mean of values (n,); 0 if it is rounding at that `scale`.
 
-    Without a scale it is that of the values.
+    The scale is by default that of the values.
     """
     error = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
     scale = float(np.abs(values).max(initial=0.0)) if scale is None else scale
@@ -281,7 +282,7 @@ class Trials(Compact):
     Attributes
     ----------
     problem
-        What is planned for.
+        The planning problem.
     starts
         First states, (n, d_x).
     noise
@@ -302,7 +303,7 @@ class Trials(Compact):
         return cls(problem, starts, rng.normal(size=(n, problem.horizon, starts.shape[1])))
 
     def returns(self, rule: Rule) -> np.ndarray:
-        """Return what a rule earns in each episode, discounted, (n,)."""
+        """Return a rule's discounted return in each episode, (n,)."""
         return self.paths(rule)[0]
 
     def paths(self, rule: Rule) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -317,7 +318,7 @@ class Trials(Compact):
 
 @lru_cache(maxsize=64)
 def _compiled(template: Template, decision: Decision) -> Callable[..., Any]:
-    """Compile whole episodes; what differs between problems of one shape is an argument."""
+    """Compile whole episodes; the numbers of a problem of one shape are arguments."""
 
     def run(numbers: Any, law: NoiseLaw, parameters: Any, starts: Array, noise: Array) -> Any:
         problem = template.example.with_numbers(numbers)

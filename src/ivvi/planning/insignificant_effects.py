@@ -1,4 +1,4 @@
-"""Whether the log can tell the effects of the actions from zero: a plan gains nothing otherwise."""
+"""Whether the log can tell the actions' effects from zero; if not, a plan may gain nothing."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from ivvi.dynamics.model import Dynamics
 
 LEVEL = 0.05
 TRIED = 64
-"""Rows of the log in which another row's action is tried."""
+"""Number of rows of the log in which actions of other rows are tried."""
 MOST_WEIGHTS = 400
-"""Weights of actions beyond which they are not tested together."""
+"""Largest number of the actions' weights that are tested together."""
 
 
 def effect_doubts(model: Dynamics, *, learned: bool) -> tuple[str, ...]:
-    """Say that all effects of the actions may be zero, by Wald's test of all of them together.
+    """Return a warning if all effects of the actions may be zero by a joint Wald test, else ().
 
-    On a reward only where it is `learned`, which else is no part of the plan.
+    Effects on the reward count only if it is `learned`; otherwise it is not part of the model.
     """
     columns = _of_actions(model)
     outputs = range(len(model.outputs) - (model.has_reward and not learned))
@@ -40,7 +40,7 @@ def effect_doubts(model: Dynamics, *, learned: bool) -> tuple[str, ...]:
 
 
 def _remedy(model: Dynamics) -> str:
-    """Say what else may be the reason where a strong instrument finds no effect on average."""
+    """Return what to do next; with a strong instrument, effects may cancel on average."""
     is_strong = model.verdict is not None and model.verdict.word == "strong"
     if is_strong and not model.bends:
         return (
@@ -51,10 +51,10 @@ def _remedy(model: Dynamics) -> str:
 
 
 def _of_actions(model: Dynamics) -> np.ndarray:
-    """Return the numbers of the features that look at the actions."""
+    """Return the places of the features that depend on the actions."""
     x, a = model.states[:TRIED], model.acted[:TRIED]
     if len(a) < 2:
         return np.empty(0, dtype=int)
-    others = (np.asarray(model.features(x, np.roll(a, shift, axis=0))) for shift in range(1, 4))
-    own = np.asarray(model.features(x, a))
-    return np.flatnonzero(np.any([(other != own).any(axis=0) for other in others], axis=0))
+    swapped = (np.asarray(model.features(x, np.roll(a, shift, axis=0))) for shift in range(1, 4))
+    phi = np.asarray(model.features(x, a))
+    return np.flatnonzero(np.any([(other != phi).any(axis=0) for other in swapped], axis=0))

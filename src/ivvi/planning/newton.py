@@ -17,20 +17,20 @@ from ivvi._io.result import Compact
 Objective = Callable[[Array], Array]
 STEPS = 25
 TOLERANCE = 1e-6
-"""Most steps, and the move, in units of the box, below which a row rests."""
+"""Most steps, and the move, in units of the box, below which a row counts as converged."""
 FIRST_DAMPING, CALMER, WILDER = 1e-3, 0.2, 8.0
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Cost(Compact):
-    """What is minimised, as a function of flat points u (n, D) in units of the box.
+    """The function to minimise, of flat points u (n, D) in units of the box.
 
     Attributes
     ----------
     value, residuals, hessian
         As for `maximise`.
     low, scale
-        The box, flat, (D,): low + u * scale is a point of it.
+        The flattened box, (D,): low + u * scale is a point of it.
     shape
         (n, L, d).
     """
@@ -87,12 +87,13 @@ def maximise(
     """Maximise `value`, (n, L, d) to (n,), row by row over low <= u <= high, (d,).
 
     With `residuals`, (n, L, d) to (n, m), the value is minus their sum of squares up to a
-    constant, and the Gauss-Newton matrix, which is never indefinite, stands for the Hessian;
+    constant, and the Gauss-Newton matrix, which is never indefinite, replaces the Hessian.
     `hessian`, (n, L, d) to (n, L d, L d), is that of `value` where it is known.
-    Each row takes damped Newton steps in the coordinates that no bound holds (Bertsekas,
-    1982); a step that gains nothing is not taken, and the damping grows until one does.
-    Returns the points (n, L, d) and their values (n,). All rows stop together, when none
-    of them moves any more, or after `steps`.
+
+    Each row takes damped Newton steps in the coordinates that are not at a bound (Bertsekas,
+    1982). A step that gains nothing is not taken, and the damping grows until one gains.
+    All rows stop together, when none of them moves any more, or after `steps`.
+    Returns the points (n, L, d) and their values (n,).
     """
     n, *shape = start.shape
     lows, highs = (jnp.asarray(np.broadcast_to(side, shape).ravel()) for side in (low, high))
@@ -107,7 +108,7 @@ def maximise(
 
 def _solve(system: Array, right: Array) -> Array:
     """Solve systems (n, D, D) for right-hand sides (n, D)."""
-    if right.shape[1] == 1:  # LAPACK takes longer for each system than all divisions together
+    if right.shape[1] == 1:  # one LAPACK call takes longer than all divisions together
         return right / system[..., 0]
     return jnp.linalg.solve(system, right[..., None])[..., 0]
 

@@ -35,7 +35,7 @@ from ivvi.rewards.user_functions import make_ending
 
 MOST_STATES = 4096
 EXPLODING = 1e3
-"""Growth of the states over the horizon beyond which a model is called unstable."""
+"""A model whose states grow by more than this over the horizon is called unstable."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,15 +49,15 @@ class Problem(Compact):
     reward
         r(x, a, x', h).
     actions
-        What may be done.
+        The allowed actions.
     horizon
         Steps of an episode.
     discount
-        Weight of a step against the one before, in (0, 1].
+        Weight of a step relative to the one before, in (0, 1].
     states
         States where the plan should be good, (n, d_x): a sample of the log's, and starts.
     terminal
-        Says which states end an episode, from rows (n, d_x) to (n,); None if none does.
+        Whether states end an episode, from rows (n, d_x) to (n,); None if no state does.
     reward_at_end
         Paid in addition to the reward of the step after which the episode ends for good: one amount
         for any end, or one for each kind (`ivvi.dynamics.end_payoffs`).
@@ -89,7 +89,7 @@ class Problem(Compact):
         reward_at_end: Any = 0.0,
         instrument: Mapping[str, Any] | None = None,
     ) -> Problem:
-        """Check everything a user gives, and warn of models that should not be trusted."""
+        """Return the problem after checking a user's inputs; warn of models not to be trusted."""
         model.check_whole()
         horizon = model.usual_horizon[0] if horizon is None else horizon
         check_horizon(horizon)
@@ -106,9 +106,9 @@ class Problem(Compact):
                 "planning needs the next value of every state, or the outcome of one decision as "
                 "its reward (fit with reward=, --reward, and without a next state)"
             )
-        made = allowed_actions(model, actions)
+        allowed = allowed_actions(model, actions)
         rows = None if states is None else state_rows(states, model)
-        parts = model, make_reward(reward, model, instrument), made, int(horizon), discount, rows
+        parts = model, make_reward(reward, model, instrument), allowed, int(horizon), discount, rows
         paid = end_reward(reward_at_end, model.ends, by_state=terminal is not None)
         problem = cls(*parts, terminal, paid)
         check_functions(problem.reward, problem.terminal, model, *problem._rows_to_try())
@@ -126,7 +126,7 @@ class Problem(Compact):
 
     @property
     def additive(self) -> bool:
-        """Whether the mean is f(x) + g(a): no feature looks at states and actions at once."""
+        """Whether the mean is f(x) + g(a): no feature depends on both states and actions."""
         return all(block.of in ("state", "input") for block in self.model.phi.blocks)
 
     @property
@@ -137,16 +137,16 @@ class Problem(Compact):
     def ended(self, x: Array, a: Array, x_next: Array) -> Array | float:
         """Return the chance (...) that the episode is over once a has led from x to x'.
 
-        Of the ends that the model knows it is a probability, P(end | x, do(a)): what follows is
-        weighted by it and no end is drawn. A state that `terminal` tells ends with certainty.
+        For ends in the model this is a probability, P(end | x, do(a)): later rewards are weighted
+        by it, and no end is drawn. A state that is `terminal` ends the episode with certainty.
         """
         return self._chances(x, a, x_next).sum(axis=-1) if self.can_end else 0.0
 
     def doubts_of(self, x: np.ndarray, a: np.ndarray, *, abstains: bool = False) -> tuple[str, ...]:
-        """Say where simulated states (H, n, d_x) and actions (H, n, d_a) leave the log.
+        """Return warnings where simulated states (H, n, d_x) and actions (H, n, d_a) leave the log.
 
-        Steps count by the chance that their episodes reach them. Nothing is said of states that
-        explode: `doubts` does.
+        Steps are weighted by the chance that their episodes reach them. States that explode are
+        reported by `doubts` instead.
         """
         import jax
 
@@ -161,23 +161,23 @@ class Problem(Compact):
         return simulation_doubts(self.model, x, a, alive, **settings)
 
     def _chances(self, x: Array, a: Array, x_next: Array) -> Array:
-        """Return the chance of each kind of end, and of a state that ends, (..., E)."""
+        """Return the chance of each kind of end, and of a terminal state, (..., E)."""
         chances = self.model.chances_of_ends(x, a) if self.model.ends else None
         return all_ends(chances, None if self.terminal is None else self.terminal(x_next))
 
     @cached_property
     def end_amounts(self) -> tuple[float, ...]:
-        """What each of them pays, (E,); empty where all pay nothing."""
+        """The amount that each kind of end pays, (E,); empty where all pay nothing."""
         by_state = self.terminal is not None
         return amounts(self.reward_at_end, self.model.ends, by_state=by_state)
 
     def end_gain(self, x: Array, a: Array, x_next: Array) -> Array | float:
-        """Return what the end of a step is expected to pay, (...)."""
+        """Return the expected payment for an end at this step, (...)."""
         paid = self.end_amounts
         return self._chances(x, a, x_next) @ np.asarray(paid) if paid else 0.0
 
     def gain(self, x: Array, a: Array, x_next: Array, h: Array) -> Array:
-        """Return the reward (...) of a step, and what its end is expected to pay."""
+        """Return the reward (...) of a step plus the expected payment for an end."""
         r = self.reward(x, a, x_next, h)
         return r + self.end_gain(x, a, x_next) if self.end_amounts else r
 
@@ -185,8 +185,8 @@ class Problem(Compact):
         """Return the next states (n, d_x) from standard normal draws of their shape, the gains
         and the chances of an end (n,).
 
-        States stay within `FAR`. With JAX's numbers in the model, `law` is its noise before it
-        was traced.
+        States stay within `FAR`. If the model holds tracers of JAX, `law` is its noise from before
+        tracing.
         """  # noqa: D205
         law = self.model.noise_law if law is None else law
         m = self.model.mean(x, a)
@@ -205,7 +205,7 @@ class Problem(Compact):
         return dataclasses.replace(self, model=model, reward=make_reward(self.reward, model))
 
     def with_weights(self, W: Array, noise_cov: Array | None = None) -> Problem:
-        """Return the same problem in a model with other weights, and other noise if it is given."""
+        """Return the same problem in a model with other weights, and optionally other noise."""
         _, noise, *rest = self.model.numbers
         return self.with_numbers((W, noise if noise_cov is None else noise_cov, *rest))
 
@@ -235,11 +235,11 @@ class Problem(Compact):
 
     @property
     def starts(self) -> np.ndarray:
-        """Where episodes begin, (n, d_x): the log's first states, else the states to plan on."""
+        """First states of episodes, (n, d_x): the log's, else the states to plan on."""
         return self.model.starts if len(self.model.starts) else self.support
 
     def _rows_to_try(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return states (n, d_x) and actions (n, d_a), n unlike either number of columns."""
+        """Return states (n, d_x) and actions (n, d_a), with n different from d_x and d_a."""
         model, rng = self.model, np.random.default_rng(0)
         n = next(n for n in range(3, 6) if n not in (len(model.state), len(model.action)))
         states = model.states if self.states is None else self.states
@@ -252,7 +252,7 @@ class Problem(Compact):
 
     @cached_property
     def fit_doubts(self) -> tuple[str, ...]:
-        """What the fit said against its features, and what speaks against a learned reward."""
+        """Warnings of the fit about its features, and about a learned reward."""
         model = self.model
         if isinstance(self.reward, Learned):
             return (*reward_doubts(model), *model.doubts)
@@ -260,17 +260,17 @@ class Problem(Compact):
 
     @property
     def choice_doubts(self) -> tuple[str, ...]:
-        """Which actions may be any number where the log has but a few values."""
+        """A warning on actions that may be any number although the log has only a few values."""
         return choices_as_amounts(self.model, self.actions)
 
     @cached_property
     def effect_doubts(self) -> tuple[str, ...]:
-        """A sentence where all effects of the actions may be zero."""
+        """A warning if all effects of the actions may be zero."""
         return effect_doubts(self.model, learned=isinstance(self.reward, Learned))
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What a planner may be fooled by: unidentified actions, exploding dynamics."""
+        """Warnings on what may mislead a planner: unidentified actions, exploding dynamics."""
         sentences = []
         directions = [d for d in self.model.unidentified if _names_any(d, self.model.action)]
         if directions:
@@ -282,7 +282,7 @@ class Problem(Compact):
 
     @property
     def _explosion(self) -> tuple[str, ...]:
-        """A sentence where linear dynamics grow beyond any use over the horizon."""
+        """A warning if linear dynamics grow beyond any use over the horizon."""
         if self.affine is None:
             return ()
         radius = float(np.abs(np.linalg.eigvals(self.affine[1])).max(initial=0.0))
@@ -297,22 +297,22 @@ class Problem(Compact):
 
 @dataclass(frozen=True)
 class Template:
-    """The key of compiled programs: equal for all of one shape, with one example to trace."""
+    """The key of compiled programs: equal for problems of one shape, with an example to trace."""
 
     shape: Any
     example: Any = field(compare=False)
 
     @classmethod
     def of(cls, example: Any, *also: Any) -> Template:
-        """Return the key of the example's `shape`, and of what else the program depends on."""
+        """Return the key from the example's `shape` and all else that the program depends on."""
         return cls((example.shape, *also), example)
 
 
 class Rule(Protocol):
     """How a planner decides: a pure function for JAX, and settings and arrays to save.
 
-    `kind` is the word of the planner that made it. A rule whose plan ends says after how many
-    `steps`; without them (or None) it serves any number.
+    `kind` is the word of the planner that made it. A rule whose plan ends has a number of `steps`;
+    without it (or with None) the rule serves any number of steps.
     """
 
     @property
@@ -321,11 +321,11 @@ class Rule(Protocol):
         ...
 
     def begin(self, n: int) -> Any:
-        """Return what is remembered between the steps of n episodes (arrays or ())."""
+        """Return the memory at the first step of n episodes (arrays or ())."""
         ...
 
     def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
-        """Return actions (n, d_a) for states (n, d_x) at step h, and what to remember."""
+        """Return actions (n, d_a) for states (n, d_x) at step h, and the new memory."""
         ...
 
     def parts(self) -> Saved:
@@ -337,7 +337,7 @@ class Planner(Protocol):
     """A planner: a frozen value that turns a problem into a rule."""
 
     def solve(self, problem: Problem, *, seed: int = 0) -> Rule:
-        """Plan; `planning.progress` is told of the steps."""
+        """Return the plan's rule; each step is reported to `planning.progress`."""
         ...
 
 

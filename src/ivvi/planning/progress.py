@@ -12,7 +12,7 @@ _told: ContextVar[StepProgress | None] = ContextVar("told", default=None)
 
 
 @contextmanager
-def telling(progress: StepProgress | None) -> Iterator[None]:
+def report_steps_to(progress: StepProgress | None) -> Iterator[None]:
     """Call `progress` with the number of steps that planners have just done, inside the block."""
     before = _told.set(progress)
     try:
@@ -22,7 +22,7 @@ def telling(progress: StepProgress | None) -> Iterator[None]:
 
 
 def step_done() -> None:
-    """Report one more finished step; does nothing outside `telling`."""
+    """Report one more finished step; does nothing outside `report_steps_to`."""
     progress = _told.get()
     if progress is not None:
         progress(1)

@@ -26,9 +26,9 @@ MOST_NODES = 1 << 16
 MOST_KEPT = 128
 """Nodes that are evaluated at every decision, for rewards that depend on x'."""
 SAMPLE, REFERENCE = 256, 4096
-"""States and actions at which fewer nodes are compared with that many."""
+"""States and actions at which fewer nodes are compared with `MOST_KEPT`."""
 CLOSE = 0.003
-"""Root mean square error of E r with fewer nodes that is allowed, in its standard deviations."""
+"""Largest root mean square error of E r with fewer nodes, in standard deviations of E r."""
 
 
 @jax.tree_util.register_dataclass
@@ -65,8 +65,8 @@ class Noise(Compact):
         Directions without noise get none: a model without noise has one node. The others
         are integrated by the tensor product of Gauss-Hermite rules (exact for polynomials
         of degree 2 nodes - 1 in each), by scrambled Sobol points, or by independent draws
-        and their negatives. Of values that are not `smooth` (they jump where an episode
-        ends) Gauss-Hermite knows little: its nodes are far apart.
+        and their negatives. Gauss-Hermite is poor for values that are not `smooth` (they jump
+        where an episode ends), because its nodes are far apart.
         """
         values, vectors = np.linalg.eigh(covariance)
         noisy = values > 1e-14 * max(float(values[-1]), 0.0)
@@ -84,7 +84,7 @@ class Noise(Compact):
         return cls(units @ factor.T, weights)
 
     def alive(self, x_next: np.ndarray, terminal: Any) -> np.ndarray:
-        """Weights of next states (n, K, d_x), zero where they end an episode, (n, K)."""
+        """Return the weights (n, K) of next states (n, K, d_x), zero where they end an episode."""
         weights = np.broadcast_to(self.weights, x_next.shape[:-1])
         return weights if terminal is None else weights * (1.0 - np.asarray(terminal(x_next)))
 
@@ -96,7 +96,7 @@ class Noise(Compact):
 
 
 class Law(Protocol):
-    """Where the next state may be, given its mean."""
+    """The distribution of the next state, given its mean."""
 
     def around(self, m: Array) -> tuple[Array, Array]:
         """Return next states (K, n, d_x) for means m (n, d_x), and their weights (K, n)."""
@@ -104,7 +104,7 @@ class Law(Protocol):
 
 
 def mean_reward(problem: Problem, law: Law, x: Array, a: Array, m: Array, h: Array) -> Array:
-    """E r(x, a, x', h), (n,), for states (n, d_x), actions (n, d_a) and means m of x'."""
+    """Return E r(x, a, x', h), (n,), for states (n, d_x), actions (n, d_a), means m of x'."""
     if not uses_next_state(problem):
         return problem.gain(x, a, m, h)
     xp = m.__array_namespace__()
@@ -114,9 +114,9 @@ def mean_reward(problem: Problem, law: Law, x: Array, a: Array, m: Array, h: Arr
 
 
 def reward_noise(problem: Problem, seed: int = 0) -> Noise:
-    """Return the fewest nodes that tell what the actions earn: one where r ignores x'.
+    """Return the fewest nodes that are accurate enough for E r: one where r ignores x'.
 
-    Tried are the mean alone, ever finer Gauss-Hermite rules, and in the end `MOST_KEPT` Sobol
+    The candidates are the mean alone, ever finer Gauss-Hermite rules, and finally `MOST_KEPT` Sobol
     points. The error over a sample of states and actions is compared with the spread of E r.
     """
     covariance = problem.model.next_cov
@@ -142,7 +142,7 @@ def reward_noise(problem: Problem, seed: int = 0) -> Noise:
 
 
 def _ever_finer(covariance: np.ndarray) -> Iterator[Noise]:
-    """Gauss-Hermite rules of up to `MOST_KEPT` nodes."""
+    """Yield Gauss-Hermite rules of up to `MOST_KEPT` nodes."""
     rank = int(np.linalg.matrix_rank(covariance))
     for nodes in (2, 3, 5, 9, 17, 33, 65):
         if rank and nodes**rank <= MOST_KEPT:
@@ -150,19 +150,19 @@ def _ever_finer(covariance: np.ndarray) -> Iterator[Noise]:
 
 
 def uses_next_state(problem: Problem) -> bool:
-    """Return whether the reward, or what the end pays, looks at x'."""
+    """Return whether the reward, or the payment for an end, depends on x'."""
     if problem.end_amounts and problem.terminal is not None:
         return True
     return "x_next" in _looked_at(problem)
 
 
 def uses_step(problem: Problem) -> bool:
-    """Return whether the reward looks at the number of the step."""
+    """Return whether the reward depends on the number of the step."""
     return "step" in _looked_at(problem)
 
 
 def _looked_at(problem: Problem) -> tuple[str, ...]:
-    """Which of x' and the step change what the reward computes."""
+    """Return which of x' and the step the reward depends on."""
     reward = problem.reward
     if not isinstance(reward, Function | SeenReward):
         return ()
@@ -171,7 +171,7 @@ def _looked_at(problem: Problem) -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def _arguments_used(reward: Function | SeenReward, d_x: int, d_a: int) -> tuple[str, ...]:
-    """Name the arguments that matter: one that the reward merely accepts is not used."""
+    """Return the arguments that the reward depends on, and not merely accepts."""
     with jax.enable_x64(True):
         state, action = (jax.ShapeDtypeStruct((2, d), np.float64) for d in (d_x, d_a))
         step = jax.ShapeDtypeStruct((), np.int64)
@@ -180,7 +180,7 @@ def _arguments_used(reward: Function | SeenReward, d_x: int, d_a: int) -> tuple[
 
 
 def check_integration(integration: str, nodes: int | None) -> None:
-    """Refuse words and numbers of nodes that mean nothing."""
+    """Raise an error for an unknown integration or an invalid number of nodes."""
     if integration not in INTEGRATIONS:
         suggestion = hint(integration, INTEGRATIONS)
         raise InputError(f"unknown integration {integration!r}{suggestion}")
@@ -203,7 +203,7 @@ def _gauss_hermite(rank: int, nodes: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _sobol(rank: int, nodes: int, seed: int) -> np.ndarray:
-    """Scrambled Sobol points, as many as the next power of two, mapped to the normal."""
+    """Return scrambled Sobol points, mapped to the normal; the next power of two of them."""
     from scipy.special import ndtri
     from scipy.stats import qmc
 

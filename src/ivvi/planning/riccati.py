@@ -14,11 +14,11 @@ from ivvi.rewards import Linear, Quadratic
 
 STILL = 1e-13
 SOLVED = 1e-9
-"""Change by a step back, in units of the values, below which a fixed point is one."""
+"""Largest change by a step back, in units of the values, at a fixed point."""
 MOST_STEPS = 100_000
-"""Steps back after which values that have not come to rest do not do so."""
+"""Values that have not converged after this many steps back are taken not to."""
 HUGE = 1e60
-"""Values of this size are meaningless, and squares of larger ones overflow."""
+"""Values of this size are meaningless, and the squares of larger values overflow."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,16 +50,16 @@ class QuadraticValue(Compact):
 def riccati_values(
     problem: Problem, stationary: bool = False, *, bounded: bool = True
 ) -> list[QuadraticValue] | None:
-    """Return V_H = 0, V_H-1, .., V_1, or the fixed point alone; None when it has no such form.
+    """Return V_H = 0, V_H-1, .., V_1, or the fixed point alone; None if there is no closed form.
 
     With x' = c + F_x x + F_a a + e, r = -sum w (x - t)^2 + s . x - sum u a^2 + b . a and V(x') as
     above,
 
         a = -(U + g F_a^T P F_a)^+ (g F_a^T (P (c + F_x x) + p) - b / 2)
 
-    for a discount g. The values are those of the problem where the set of actions allows these
-    actions on all of the problem's states, which is asked for unless `bounded` is False: then
-    they are upper bounds, in which every action is allowed.
+    for a discount g. These are the values of the problem if its set of actions allows these actions
+    on all of its states, which is checked unless `bounded` is False. Then the values are upper
+    bounds, for which every action is allowed.
     """
     if not is_quadratic(problem) or (bounded and not _is_regulator(problem)):
         return None
@@ -79,8 +79,8 @@ def riccati_values(
 def _fixed_point(problem: Problem) -> QuadraticValue | None:
     """Return the value that a step back does not change, by the algebraic equation.
 
-    With g^1/2 F_x and g^1/2 F_a it is that of a regulator without a discount. None where it has no
-    solution, or where states that cost nothing grow: then its solution, which holds them down, is
+    With g^1/2 F_x and g^1/2 F_a the equation is that of a regulator without a discount. None if it
+    has no solution, or if states that cost nothing grow: its solution keeps them small, and so is
     not the value.
     """
     from scipy.linalg import solve_discrete_are
@@ -94,8 +94,8 @@ def _fixed_point(problem: Problem) -> QuadraticValue | None:
         P = solve_discrete_are(g**0.5 * F_x, g**0.5 * F_a, np.diag(w), np.diag(u))
         gain = RiccatiStep.of(problem, QuadraticValue(P, 0 * t, 0.0)).gain
         closed = F_x + F_a @ gain
-        own = -w * t - s / 2 - gain.T @ b / 2
-        p = np.linalg.solve(np.eye(len(F_x)) - g * closed.T, own + g * closed.T @ P @ c)
+        slope = -w * t - s / 2 - gain.T @ b / 2
+        p = np.linalg.solve(np.eye(len(F_x)) - g * closed.T, slope + g * closed.T @ P @ c)
     except (np.linalg.LinAlgError, ValueError):
         return None
     constant = RiccatiStep.of(problem, QuadraticValue(P, p, 0.0)).value.constant / (1 - g)
@@ -104,7 +104,7 @@ def _fixed_point(problem: Problem) -> QuadraticValue | None:
 
 
 def _detectable(F_x: np.ndarray, w: np.ndarray) -> bool:
-    """Tell whether every direction that does not shrink is seen in states of positive weight."""
+    """Return whether every direction that does not shrink affects states of positive weight."""
     growing = [root for root in np.linalg.eigvals(F_x) if abs(root) >= 1]
     cost = np.diag(w)
     seen = (np.vstack([F_x - root * np.eye(len(F_x)), cost]) for root in growing)
@@ -112,7 +112,7 @@ def _detectable(F_x: np.ndarray, w: np.ndarray) -> bool:
 
 
 def _iterated(problem: Problem) -> QuadraticValue | None:
-    """Return the value that steps back from the end come to; None where they come to none."""
+    """Return the limit of the values of steps back from the end; None without a limit."""
     value = QuadraticValue.zero(len(problem.model.state))
     for _ in range(MOST_STEPS):
         before, value = value, RiccatiStep.of(problem, value).value
@@ -125,7 +125,7 @@ def _iterated(problem: Problem) -> QuadraticValue | None:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RiccatiStep(Compact):
-    """One step back: the best action is gain x + shift, and a deviation d costs d^T curvature d."""
+    """One step back: the best action is gain x + shift; a deviation d costs d^T curvature d."""
 
     gain: np.ndarray
     shift: np.ndarray
@@ -134,7 +134,7 @@ class RiccatiStep(Compact):
 
     @classmethod
     def of(cls, problem: Problem, ahead: QuadraticValue) -> RiccatiStep:
-        """Step back from the value of the next step."""
+        """Return the step back from the value of the next step."""
         c, F_x, F_a = problem.affine  # type: ignore[misc]
         d_x, d_a = F_a.shape
         w, t, u, s, b = reward_coefficients(problem, d_x, d_a)
@@ -149,8 +149,8 @@ class RiccatiStep(Compact):
         p_new = -w * t - s / 2 + gain.T @ (u * shift - b / 2) + g * closed.T @ (P @ moved + p)
         later = ahead.constant - xp.sum(P * problem.model.next_cov)
         later = later - moved @ P @ moved - 2 * p @ moved
-        own = -w @ t**2 - u @ shift**2 + b @ shift + reward_constant(problem)
-        value = QuadraticValue((P_new + P_new.T) / 2, p_new, own + g * later)
+        now = -w @ t**2 - u @ shift**2 + b @ shift + reward_constant(problem)
+        value = QuadraticValue((P_new + P_new.T) / 2, p_new, now + g * later)
         return cls(gain, shift, curvature, value)
 
     def allows(self, problem: Problem) -> bool:
@@ -164,7 +164,7 @@ def _is_regulator(problem: Problem) -> bool:
 
 
 def value_tail(problem: Problem, steps: int) -> tuple[Array, Array]:
-    """P (T + 1, d_x, d_x) and p (T + 1, d_x) of the values with 0, .., T steps to go.
+    """Return P (T + 1, d_x, d_x) and p (T + 1, d_x) of the values with 0, .., T steps to go.
 
     As if every action were allowed; the weights of the model may be traced by JAX.
     """
@@ -173,7 +173,7 @@ def value_tail(problem: Problem, steps: int) -> tuple[Array, Array]:
     for _ in range(steps):
         before, value = value, RiccatiStep.of(problem, value).value
         if isinstance(value.P, np.ndarray) and not np.abs(value.P).max(initial=0.0) < HUGE:
-            value = before  # the model explodes, which the problem's doubts say
+            value = before  # the model explodes; the problem's `doubts` report it
         values.append((value.P, value.p))
     xp = value.P.__array_namespace__()
     P, p = (xp.stack([xp.asarray(v) for v in part]) for part in zip(*values, strict=True))
@@ -181,7 +181,7 @@ def value_tail(problem: Problem, steps: int) -> tuple[Array, Array]:
 
 
 def is_quadratic(problem: Problem) -> bool:
-    """Return whether what a plan earns is a concave quadratic function of its actions."""
+    """Return whether a plan's return is a concave quadratic function of its actions."""
     if problem.affine is None or problem.can_end:
         return False
     return is_concave(problem.reward) or isinstance(problem.reward, Linear)
@@ -203,12 +203,12 @@ def reward_coefficients(problem: Problem, d_x: int, d_a: int) -> tuple[np.ndarra
 
 
 def reward_constant(problem: Problem) -> float:
-    """The part of a linear reward that nothing changes."""
+    """Return the constant of a linear reward."""
     return problem.reward.constant if isinstance(problem.reward, Linear) else 0.0
 
 
 def _distance(before: QuadraticValue, value: QuadraticValue) -> float:
-    """Largest change, in units of the values."""
+    """Return the largest change, in units of the values."""
     pairs = ((before.P, value.P), (before.p, value.p), (before.constant, value.constant))
     return max(
         float(np.max(np.abs(new - old)) / max(1.0, float(np.max(np.abs(new)))))

@@ -1,9 +1,9 @@
 """Rules that need no plan: a constant action, the log's usual action, or the user's own policy.
 
-They are the rivals of a plan, and what a cautious plan falls back on where it is not sure. It is
-not known beforehand which fallback is best: the usual action may be the worst of all once nobody
-acts on the hidden confounder. The default is the one whose value, in models that the log allows,
-has the best lower bound.
+They are the rivals of a plan, and the fallbacks of a cautious plan where it is not sure. Which
+fallback is best is not known beforehand: the usual action may be the worst of all once nobody acts
+on the hidden confounder. The default is the one whose value, in models that the log allows, has the
+best lower bound.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ MOST_HELD = 64
 """Number of constant actions that are tried."""
 FALLBACK_WORDS = ("best", "usual", "zero")
 EPISODES, STEPS = 64, 50
-"""Simulated episodes in each model, and their steps at most."""
+"""Simulated episodes in each model, and the most steps of an episode."""
 ActFunction = Callable[[Array, Array, Array], Array]
 """(parameters, states (n, d_x), step) to actions (n, d_a)."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeldRule(Compact):
-    """Do the same, `action` (d_a,), in every state."""
+    """Take the same action, `action` (d_a,), in every state."""
 
     kind: ClassVar[str] = "held"
     action: np.ndarray
@@ -64,7 +64,7 @@ class HeldRule(Compact):
 
     @property
     def shape(self) -> Hashable:
-        """Held actions of one width share programs."""
+        """The number of actions: held actions of one shape share programs."""
         return self.kind, len(self.action)
 
     @property
@@ -73,13 +73,13 @@ class HeldRule(Compact):
         return self.action
 
     def decide(self, numbers: Any, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
-        """Act with any held action."""
+        """Return the held action, passed as `numbers`, for every state."""
         return jnp.broadcast_to(jnp.asarray(numbers), (len(x), len(self.action))), memory
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class UsualRule(Compact):
-    """Do what was usual in such a state, or the nearest allowed action."""
+    """Take the action that was usual in such a state, or the nearest allowed one."""
 
     kind: ClassVar[str] = "usual"
     problem: Problem
@@ -127,12 +127,12 @@ class Unplanned:
 
 
 def held_actions(problem: Problem, seed: int) -> np.ndarray:
-    """Return actions that are worth trying as held ones, (k, d_a): all, or corners and draws."""
+    """Return actions to try as held ones, (k, d_a): all allowed ones, or corners and draws."""
     actions, rng = problem.actions, np.random.default_rng(seed)
     if actions.is_finite and actions.count <= MOST_HELD:
         return actions.choices
-    some = (*actions.corners, np.zeros(actions.dim), actions.middle)
-    allowed = [action for action in some if actions.contains(action)]
+    candidates = (*actions.corners, np.zeros(actions.dim), actions.middle)
+    allowed = [action for action in candidates if actions.contains(action)]
     return np.unique(np.vstack([*allowed, actions.sample(MOST_HELD - 4, rng)]), axis=0)
 
 
@@ -148,7 +148,7 @@ class FallbackRule:
     def from_parts(
         cls, problem: Problem, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
     ) -> FallbackRule:
-        """Find the function again."""
+        """Make the rule again by importing the function."""
         return cls(problem.actions, import_saved(settings["path"]))
 
     def begin(self, n: int) -> Any:
@@ -156,7 +156,7 @@ class FallbackRule:
         return ()
 
     def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
-        """Ask the policy."""
+        """Return the policy's actions."""
         if hasattr(self.policy, "act") and hasattr(self.policy, "begin"):
             action = self.policy.act(x, h, self.policy.begin(len(x)))[0]
         else:
@@ -169,7 +169,7 @@ class FallbackRule:
         return self.actions.nearest(action), memory
 
     def parts(self) -> Saved:
-        """Return where a function is found again."""
+        """Return the import path of the function."""
         if hasattr(self.policy, "act"):
             raise InputError(
                 "the policy cannot be saved: its fallback is another plan; save that one, and "
@@ -191,7 +191,7 @@ FALLBACKS: dict[Any, Callable[..., Rule]] = {
 
 
 def make_fallback(fallback: Any, problem: Problem, drawn: np.ndarray, caution: float) -> Rule:
-    """Return what is asked for, in any of its forms; ``best`` is chosen in the `drawn` worlds."""
+    """Return the fallback given in any of its forms; ``best`` is chosen in the `drawn` models."""
     actions = problem.actions
     if isinstance(fallback, HeldRule | UsualRule | FallbackRule):
         return fallback
@@ -225,14 +225,14 @@ def fallback_from_parts(
 
 
 def fall_back(rule: Rule, x: Array, h: Array) -> Array:
-    """Return what a fallback does in states (n, d_x) at step h, (n, d_a), without memory."""
+    """Return a fallback's actions (n, d_a) in states (n, d_x) at step h, without memory."""
     return rule.act(x, h, rule.begin(len(x)))[0]
 
 
 def lower_bounds(
     problem: Problem, drawn: np.ndarray, caution: float, act: ActFunction, parameters: np.ndarray
 ) -> np.ndarray:
-    """Lower bounds, (c,), of the values V of acting with each of the rows of `parameters` (c, ...).
+    """Return lower bounds (c,) of the values V of acting with the rows of `parameters` (c, ...).
 
     V(W_hat) - kappa (mean_m (V(W_m) - V(W_hat))^2)^1/2 for `drawn` W_hat, W_1, W_2, ...
     """
@@ -245,7 +245,7 @@ def lower_bounds(
 
 
 def _tried(fallback: FallbackRule, problem: Problem) -> FallbackRule:
-    """Return a user's policy if it can be compiled."""
+    """Return a user's policy, or raise an error if it cannot be compiled."""
     x = np.zeros((3, len(problem.model.state)))
     try:
         with jax.enable_x64(True):
@@ -261,7 +261,7 @@ def _tried(fallback: FallbackRule, problem: Problem) -> FallbackRule:
 
 
 def _allowed(action: np.ndarray, problem: Problem) -> np.ndarray:
-    """Return an action if it is allowed."""
+    """Return an action, or raise an error if it is not allowed."""
     if not problem.actions.contains(action):
         numbers = ", ".join(f"{v:g}" for v in action)
         raise InputError(f"the fallback ({numbers}) is not among the actions that are allowed")
@@ -271,21 +271,21 @@ def _allowed(action: np.ndarray, problem: Problem) -> np.ndarray:
 def _best(problem: Problem, drawn: np.ndarray, caution: float) -> Rule:
     """Return the candidate with the best lower bound of its value."""
     candidates = held_actions(problem, 0)
-    one = HeldRule(candidates[0])
+    rule = HeldRule(candidates[0])
     bounds = lower_bounds(
-        problem, drawn, caution, lambda a, x, h: one.decide(a, x, h, ())[0], candidates
+        problem, drawn, caution, lambda a, x, h: rule.decide(a, x, h, ())[0], candidates
     )
     best = HeldRule(candidates[int(np.argmax(bounds))])
     if len(problem.model.acted) == 0:
         return best
     usual = UsualRule.of(problem)
     act = lambda _, x, h: fall_back(usual, x, h)  # noqa: E731
-    own = lower_bounds(problem, drawn, caution, act, np.zeros((1, 0)))
-    return usual if own[0] >= bounds.max() else best
+    usual_bound = lower_bounds(problem, drawn, caution, act, np.zeros((1, 0)))
+    return usual if usual_bound[0] >= bounds.max() else best
 
 
 def _values(problem: Problem, act: ActFunction) -> Callable[[Array, Array], Array]:
-    """Return mean returns (c, M) of acting with c in models of M weights, under the same noise."""
+    """Return a function that gives mean returns (c, M) of c parameters in M models, same noise."""
     model, rng = problem.model, np.random.default_rng(0)
     first_states, law = problem.starts, model.noise_law
     starts = first_states[rng.integers(len(first_states), size=EPISODES)]
@@ -303,7 +303,7 @@ def _values(problem: Problem, act: ActFunction) -> Callable[[Array, Array], Arra
         )[1]
         return jnp.mean(returns)
 
-    def every(parameters: Array, drawn: Array) -> Array:
+    def all_values(parameters: Array, drawn: Array) -> Array:
         return jax.lax.map(lambda g: jax.lax.map(lambda W: value(g, W), drawn), parameters)
 
-    return jax.jit(every)  # type: ignore[no-any-return]
+    return jax.jit(all_values)  # type: ignore[no-any-return]

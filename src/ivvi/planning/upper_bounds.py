@@ -1,4 +1,4 @@
-"""How much any policy could earn in the model.
+"""Upper bounds on the mean return of any policy in the model.
 
 Three methods, for three kinds of problem:
 
@@ -6,7 +6,7 @@ Three methods, for three kinds of problem:
 - one state, values on a grid: with G_h the grid's value of a mean next state and V_h greedy for
   it, no policy earns more than V_0 and the sum of the largest Bellman residuals,
   V*_0 <= V_0 + sum_h discount^(h+1) max_m (E V_h+1(m + e) - G_h(m))^+, over all means m that any
-  policy can meet after h steps, on the grid or beyond it;
+  policy can reach after h steps, on the grid or beyond it;
 - a linear model with a concave quadratic reward: a planner that foresees the noise, but pays for
 this knowledge, earns at least as much as any policy (Brown, Smith and Sun, 2010). With the
   values of Riccati's recursion as the price,
@@ -40,17 +40,17 @@ from ivvi.planning.value_iteration.value_iteration import ValueRule
 from ivvi.rewards import Quadratic
 
 MEANS, NODES, STATES = 801, 256, 1201
-"""Means and nodes of the noise at which residuals of a grid are looked at, and states between
-which the value is interpolated."""
+"""Means and nodes of the noise at which residuals of a grid are computed, and states between which
+the value is interpolated."""
 SPREAD = 65
-"""States from which the means of a next step are looked at."""
+"""States from which the means of a next step are computed."""
 MOST_STEPS = 400
 ITERATIONS = 300
 MOST_PATHS = 64
 
 
 def upper_bound(trials: Trials, plan: Rule, grid: Rule | None) -> Bound | None:
-    """Return a bound on the mean return of any policy in the trials, None where none is known."""
+    """Return a bound on the mean return of any policy in the trials; None if none is known."""
     problem = trials.problem
     if isinstance(plan, ValueRule) and _is_exact(plan.values):
         return _exact(trials, plan)
@@ -66,20 +66,20 @@ def upper_bound(trials: Trials, plan: Rule, grid: Rule | None) -> Bound | None:
 
 
 def _is_exact(values: Any) -> bool:
-    """Return whether values of finitely many states are kept, with the chances of each."""
+    """Return whether the values are of finitely many states, with the chances of each."""
     if isinstance(values, CategoryGrid):
         return values.grid is None
     return isinstance(values, StateTable) and values.law == CODED
 
 
 def _exact(trials: Trials, plan: ValueRule) -> Bound:
-    """Dynamic programming on all states: the plan is the bound."""
+    """Return the bound of dynamic programming on all states: the plan's own value."""
     values = plan.value(trials.starts)
     return Bound(float(values.mean()), standard_error(values), 0.0, 0.0, "dynamic programming")
 
 
 def residual_bound(trials: Trials, plan: Rule, grid: ValueRule) -> Bound:
-    """Return the bound of a grid's value and largest Bellman residuals (module docstring)."""
+    """Return the bound from a grid's value and largest Bellman residuals (module lead)."""
     problem = trials.problem
     low, high = _reachable(trials)
     if not np.isfinite(low).all():
@@ -90,7 +90,7 @@ def residual_bound(trials: Trials, plan: Rule, grid: ValueRule) -> Bound:
     is_met = (means >= low[:, None]) & (means <= high[:, None])
     slack = float(shares @ np.where(is_met, excess, 0.0).max(axis=1, initial=0.0))
     value = grid.value(trials.starts) + slack
-    if plan is grid:  # its return less a martingale: only the residuals where it leads are left
+    if plan is grid:  # its return less a martingale leaves only the residuals on its way
         residuals = _residuals_met(trials, grid, means, excess)
         gap = slack - np.einsum("h,hn->n", shares, residuals)
     else:
@@ -100,10 +100,10 @@ def residual_bound(trials: Trials, plan: Rule, grid: ValueRule) -> Bound:
 
 
 def _reachable(trials: Trials) -> tuple[np.ndarray, np.ndarray]:
-    """Lowest and highest mean of the next state at each step but the last, (H - 1,) each.
+    """Return the lowest and highest mean of the next state at each step but the last, (H - 1,).
 
-    From the first states, with any action, and noise of DEVIATIONS standard deviations on the
-    way: no policy meets others, but for one step in two million.
+    From the first states, with any action, and noise of DEVIATIONS standard deviations on the way:
+    policies leave this range in one step in two million.
     """
     problem, sides = trials.problem, []
     noise = DEVIATIONS * float(np.sqrt(problem.model.next_cov[0, 0]))
@@ -119,14 +119,14 @@ def _reachable(trials: Trials) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _spread_out(grid: Grid, low: np.ndarray, high: np.ndarray, count: int) -> np.ndarray:
-    """Return `count` points of the grid's line, and as many that hold all of `low` and `high`."""
+    """Return `count` points along the grid, and `count` from the least `low` to the top `high`."""
     first, last = grid.low[0], grid.high[0]
     wide = np.linspace(np.min(low, initial=first), np.max(high, initial=last), count)
     return np.unique(np.concatenate([np.linspace(first, last, count), wide]))
 
 
 def _excess(grid: ValueRule, means: np.ndarray) -> np.ndarray:
-    """E V_h+1(m + e) - G_h(m) while alive, (H - 1, n), at means m (n, 1)."""
+    """Return E V_h+1(m + e) - G_h(m) while alive, (H - 1, n), at means m (n, 1)."""
     problem = grid.problem
     noise = Noise.of(problem.model.next_cov, "quasi", NODES, smooth=False)
     x_next = means[:, None] + noise.offsets  # (means, nodes, 1)
@@ -144,7 +144,7 @@ def _excess(grid: ValueRule, means: np.ndarray) -> np.ndarray:
 def _residuals_met(
     trials: Trials, plan: ValueRule, means: np.ndarray, excess: np.ndarray
 ) -> np.ndarray:
-    """Residuals at the means that the plan meets while alive, (H - 1, n)."""
+    """Return residuals at the means that the plan reaches while alive, (H - 1, n)."""
     problem, (_, x, a) = trials.problem, trials.paths(plan)
     at = np.asarray(problem.model.mean(x[:-1], a[:-1]))[..., 0]
     residuals = np.array([np.interp(m, means, row) for m, row in zip(at, excess, strict=True)])
@@ -157,7 +157,7 @@ def _residuals_met(
 
 
 def relaxed_bound(trials: Trials, plan: Rule) -> Bound:
-    """Return the bound of foresight at a price, over the hull of the actions (module docstring)."""
+    """Return the bound of a planner that pays for its foresight (module lead)."""
     problem, n = trials.problem, min(len(trials.starts), MOST_PATHS)
     ahead, steps = QuadraticValue.zero(len(problem.model.state)), []
     for _ in range(problem.horizon):
@@ -197,14 +197,14 @@ def _compiled(solve: Any) -> Any:
 
 
 def _vertices(actions: Actions) -> np.ndarray:
-    """All choices; the coordinates of a box are zero in them."""
+    """Return all choices, with zeros for the coordinates of a box."""
     return np.asarray(
         actions.join(np.zeros((len(actions.choices), len(actions.low))), actions.choices)
     )
 
 
 def _cost(law: Any, starts: Array, noise: Array, a: Array) -> Array:
-    """Cost of actions (H, n, d_a) along the paths, (n,)."""
+    """Return the cost of actions (H, n, d_a) along the paths, (n,)."""
     c, F_x, F_a, gain, offset, curvature = law
 
     def advance(x: Array, now: Any) -> Any:
@@ -216,13 +216,13 @@ def _cost(law: Any, starts: Array, noise: Array, a: Array) -> Array:
 
 
 def _slope(law: Any, starts: Array, noise: Array, a: Array) -> tuple[Array, Array]:
-    """Cost of each path and its gradient."""
+    """Return the cost of each path and its gradient."""
     costs, back = jax.vjp(lambda u: _cost(law, starts, noise, u), a)
     return costs, back(jnp.ones_like(costs))[0]
 
 
 def _curvature(law: Any, move: Array) -> Array:
-    """Cost of a move alone, (n,): the cost without starts, noise and constants."""
+    """Return the cost of a move alone, (n,): without starts, noise and constants."""
     c, F_x, F_a, gain, offset, curvature = law
     still = (0 * c, F_x, F_a, gain, 0 * offset, curvature)
     n, d = move.shape[1], len(F_x)
@@ -230,7 +230,7 @@ def _curvature(law: Any, move: Array) -> Array:
 
 
 def _descend(law: Any, starts: Array, noise: Array, begun: Array, corners: Array) -> Array:
-    """Accelerated projected gradient over a box; cost less the duality gap, the largest found."""
+    """Return the largest cost minus duality gap of accelerated projected gradient over a box."""
     law = tuple(jnp.asarray(part) for part in law)
     low, high = corners
 
@@ -262,7 +262,7 @@ def _descend(law: Any, starts: Array, noise: Array, begun: Array, corners: Array
 def _frank_wolfe(
     law: Any, starts: Array, noise: Array, begun: Array, corners: Array, table: Array
 ) -> Array:
-    """Frank-Wolfe steps over the hull of a list (times a box), each as long as is best."""
+    """Return the same by Frank-Wolfe steps of best length over the hull of a list (and a box)."""
     law = tuple(jnp.asarray(part) for part in law)
     low, high = corners
     listed = jnp.any(table != table[:1], axis=0)

@@ -23,7 +23,7 @@ MOST_LEVELS = 4
 
 
 def plan_brief(problem: Problem, compared: Comparison | None) -> Brief:
-    """Say if the instrument is good enough, what the plan earns in the model, and what next."""
+    """Return sentences: is the instrument good enough, what does the plan earn, what is next."""
     verdict = problem.model.verdict
     word = "" if verdict is None else verdict.word
     outside = () if compared is None else compared.outside
@@ -54,10 +54,10 @@ def act_brief(
     sure: Any = None,
     outside: tuple[str, ...] = (),
 ) -> Brief:
-    """Say if the instrument is good enough, what the policy does, and what to do next.
+    """Return sentences: is the instrument good enough, what does the policy do, what is next.
 
-    `decisions` are values by column of the actions; `sure` is the `Stability` of them, if known,
-    and `outside` says which of them, or of the states, lie outside the log.
+    `decisions` are values by column of the actions; `sure` is their `Stability`, if known, and
+    `outside` are warnings on those of them, or of the states, that lie outside the log.
     """
     verdict, horizon = problem.model.verdict, problem.horizon
     advice = [] if sure is not None else ["`--model` shows how firmly the log recommends this."]
@@ -81,12 +81,12 @@ def act_brief(
 
 
 def _earned(compared: Comparison) -> str:
-    """Say what the plan earns, and how much more than the best rule that needs no plan."""
+    """Return what the plan earns, and how much more than the best rule that needs no plan."""
     plan, rival, share = compared.plan, compared.rival, compared.share
     earned = f"{plan.value:.4g} +- {plan.error:.2g} per episode in the model"
     if len(compared.entries) > 1 and all(entry.behind == 0 for entry in compared.entries):
-        same = "the reward does not depend on what is done"
-        return f"All rules earn the same, {plan.value:.4g} per episode in the model: {same}."
+        reason = "the reward does not depend on what is done"
+        return f"All rules earn the same, {plan.value:.4g} per episode in the model: {reason}."
     if plan.simple:
         return f"No plan earns more than the simple rule {plan.name!r}, which earns {earned}."
     if rival is None:
@@ -106,7 +106,7 @@ def _earned(compared: Comparison) -> str:
 
 
 def _done(name: str, values: Any) -> str:
-    """Say what is done in one state, or over many."""
+    """Return the action in one state, or a summary over many, in words."""
     listed = np.asarray(values)
     if len(listed) == 1:
         only = listed[0]
@@ -120,7 +120,7 @@ def _done(name: str, values: Any) -> str:
 
 
 def _firmness(sure: Any) -> str:
-    """Say how many of the models that the log allows recommend the same."""
+    """Return which share of the models that the log allows recommend the same action."""
     count = len(sure.agreement)
     outside = 0 if sure.outside is None else int(np.sum(sure.outside))
     least = "" if count == 1 else "At least "

@@ -1,4 +1,4 @@
-"""What a policy does along the states of a log, as curves and as a picture."""
+"""The actions of a policy along the states of a log, as curves and as a picture."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ivvi.dynamics.model import Dynamics
 from ivvi.errors import InputError
 
 MOST_CURVES = 6
-"""Curves that are drawn."""
+"""Most curves that are drawn."""
 Decide = Callable[[np.ndarray], np.ndarray]
 """From states (n, d_x) to actions (n, d_a)."""
 
@@ -42,7 +42,7 @@ class ActionCurve(Compact):
 
 
 def policy_curves(model: Dynamics, decide: Decide, sample: np.ndarray) -> list[ActionCurve]:
-    """Follow each action along the states that move it most, from their 5% to 95% quantile."""
+    """Return each action along the states that move it most, from their 5% to 95% quantile."""
     low, middle, high = np.quantile(sample, (0.05, 0.5, 0.95), axis=0)
     is_indicator = np.all(np.isin(sample, (0.0, 1.0)), axis=0, keepdims=True)[0]
     low, high = np.where(is_indicator, 0.0, low), np.where(is_indicator, 1.0, high)
@@ -52,19 +52,20 @@ def policy_curves(model: Dynamics, decide: Decide, sample: np.ndarray) -> list[A
         x[:, k] = low[k] + grid * (high[k] - low[k])
         drawn_points = ends if is_indicator[k] else slice(None)
         along.append((name, x[drawn_points, k], decide(x)[drawn_points], bool(is_indicator[k])))
-    each, curves = max(1, MOST_CURVES // len(model.action)), []
+    per_action, curves = max(1, MOST_CURVES // len(model.action)), []
     for j, action in enumerate(model.action[:MOST_CURVES]):
-        own = sorted(
+        strongest = sorted(
             ((name, x, a[:, j], flag) for name, x, a, flag in along),
-            key=lambda one: -float(np.ptp(one[2])),
-        )[:each]
-        limits = float(min(a.min() for *_, a, _ in own)), float(max(a.max() for *_, a, _ in own))
-        curves += [ActionCurve(action, name, x, a, limits, flag) for name, x, a, flag in own]
+            key=lambda curve: -float(np.ptp(curve[2])),
+        )[:per_action]
+        actions = [a for *_, a, _ in strongest]
+        limits = float(min(a.min() for a in actions)), float(max(a.max() for a in actions))
+        curves += [ActionCurve(action, name, x, a, limits, flag) for name, x, a, flag in strongest]
     return curves
 
 
 def draw_curve(ax: Any, curve: ActionCurve, colour: str = IV) -> None:
-    """Draw the action along a state, or at 0 and 1 of an indicator."""
+    """Plot the action along a state, or at 0 and 1 of an indicator."""
     if curve.indicator:
         ax.plot(curve.x, curve.a, "o", color=colour, ms=7)
         ax.set_xticks((0, 1))
@@ -77,7 +78,7 @@ def draw_curve(ax: Any, curve: ActionCurve, colour: str = IV) -> None:
 def plot_policy(
     model: Dynamics, decide: Decide, path: str | os.PathLike[str] | None, *, force: bool
 ) -> Any:
-    """Draw the curves, each state on an axis of its own."""
+    """Plot the curves, each state on an axis of its own."""
     check_figure(path, force=force)
     if not len(model.states):
         raise InputError("this policy cannot be drawn: its model holds no states of the log")

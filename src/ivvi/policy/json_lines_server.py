@@ -1,11 +1,11 @@
-"""Decisions one line at a time: JSON in, JSON out, for programs that ask again and again.
+"""Decisions one line at a time: JSON in, JSON out, for programs that ask repeatedly.
 
 A line is an object with ``state``, values in the order of the log's columns or by their names, or
-with ``states``, a list of them; ``step`` is the step of the episode (0 unless given), ``id`` comes
-back as it is. The answer has ``action`` or ``actions``, and where the log's actions are categories
-also ``decision`` or ``decisions``, by column and level; ``warnings`` where state or action is
-outside the log. A line that cannot be answered gets ``error``, one sentence. States are padded to a
-few sizes, whose programs are compiled once.
+with ``states``, a list of them; ``step`` is the step of the episode (0 by default), and ``id`` is
+returned unchanged. The answer has ``action`` or ``actions``. Where the log's actions are categories
+it also has ``decision`` or ``decisions``, by column and level; where state or action is outside the
+log, ``warnings``. A line that cannot be answered gets ``error``, one sentence. States are padded to
+a few sizes, whose programs are compiled once.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ivvi.errors import LARGEST, InputError
 from ivvi.policy.policy import Policy
 
 SIZES = (8, 128, 2048)
-"""Numbers of states that programs are compiled for; the first before the first line."""
+"""Numbers of states for which programs are compiled, the first before any line is read."""
 LONGEST_LINE = 1 << 20
 """Most characters of a line; a longer one is refused without being parsed as JSON."""
 
 
 def serve(policy: Policy, lines: Iterable[str], *, unseen: str | None = None) -> Iterator[str]:
-    """Yield an answer to each line; bad lines are answered too, and blank ones are not.
+    """Yield an answer to each line, also to invalid lines, but not to blank ones.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def serve(policy: Policy, lines: Iterable[str], *, unseen: str | None = None) ->
     lines
         Lines of JSON, such as ``{"state": [0.5, 1.0], "step": 3, "id": 7}``.
     unseen
-        Level that stands for levels the log does not have; they are refused without it.
+        Level that replaces levels the log does not have; without it they are errors.
 
     Examples
     --------
@@ -147,7 +147,7 @@ def _numbers(model: Dynamics, rows: list[list[Any]], unseen: str | None) -> np.n
 
 
 def _decide(policy: Policy, states: np.ndarray, step: int) -> list[list[float]]:
-    """Return the actions; only programs of the sizes in SIZES are compiled."""
+    """Return the actions, with states padded to one of the SIZES."""
     actions: list[list[float]] = []
     for first in range(0, len(states), SIZES[-1]):
         part = states[first : first + SIZES[-1]]

@@ -16,7 +16,7 @@ from ivvi.planning import MPC, SPEDE, Auto, Cautious, Planner, Problem, ValueIte
 from ivvi.planning.auto import PlannerComparison
 from ivvi.planning.comparison import Comparison, Trials
 from ivvi.planning.problem import Rule
-from ivvi.planning.progress import StepProgress, telling
+from ivvi.planning.progress import StepProgress, report_steps_to
 from ivvi.policy.policy import Policy
 
 PLANNERS: dict[str, type[Any]] = {
@@ -27,20 +27,20 @@ PLANNERS: dict[str, type[Any]] = {
 }
 
 FORCED = 24
-"""Episodes in which a plan whose method was forced meets its rivals."""
+"""Episodes in which a plan with a forced method is compared with its rivals."""
 
 logger = logging.getLogger(__name__)
 
 
 def make_planner(word: str, **settings: Any) -> Planner:
-    """Return the planner of a word with settings."""
+    """Return the planner for a word, with settings."""
     if word not in PLANNERS:
         raise InputError(f"unknown planner {word!r}{hint(word, PLANNERS)}")
     return PLANNERS[word](**settings)  # type: ignore[no-any-return]
 
 
 class HasModel(Protocol):
-    """Anything that has dynamics, such as a fit."""
+    """An object with dynamics, such as a fit."""
 
     @property
     def model(self) -> Dynamics:
@@ -80,11 +80,12 @@ def plan(  # noqa: PLR0913
         ``context`` and ``instrument`` by parameter name: ``instrument["cost"]`` is (n,).
     actions
         (low, high) of a box, the rows of a finite set, or `ivvi.Actions`. Actions that are
-        categories in the log need none: their levels are what may be done.
+        categories in the log need none: their levels are the allowed actions.
     horizon, discount
-        Steps of an episode, and the weight of a later step. By default the usual length of the
-        log's episodes, which 95% of them do not exceed, at most 1,000; one step where the model
-        knows only the reward of a decision, 100 where it does not know the log's episodes.
+        Steps of an episode, and the weight of a step relative to the one before. By default the
+        usual length of the log's episodes, which 95% of them do not exceed, at most 1,000; one step
+        where the model only has the reward of a decision, 100 where the log's episodes are not
+        known.
     method
         ``auto`` (the default) plans with every method that fits the problem, runs the plans and
         simple rivals in the model, and keeps the one that earns most (`policy.comparison`);
@@ -94,18 +95,19 @@ def plan(  # noqa: PLR0913
         gain has a lower bound above zero (`ivvi.planning.cautious`).
     abstain
         Share of the log's rows that count as supported, such as 0.99: where state and action
-        lie outside, the fallback is done.
+        lie outside, the policy takes the fallback's action.
     fallback
-        What a cautious plan falls back on: ``usual`` (what was done in the log), ``zero``, an
-        action (d_a,), a policy, or ``best`` of the simple ones, by a lower bound of its value.
+        The rule that a cautious plan falls back on: ``usual`` (what was done in the log), ``zero``,
+        an action (d_a,), a policy, or ``best``, the simple rule with the best lower bound of its
+        value.
     states
         States where the plan should be good, (n, d_x); by default a sample of the log's.
     terminal
-        Tells which states (..., d_x) end an episode.
+        A function that says which states (..., d_x) end an episode.
     reward_at_end
-        Paid when the episode ends for good, such as -1 for a death, where the log has a
-        `terminal` column or `terminal` tells the ends; ``{"died": -1, "discharged": 1}`` pays
-        each kind of end that the log names.
+        Paid when the episode ends for good, such as -1 for a death, if the log has a `terminal`
+        column or `terminal` is given; ``{"died": -1, "discharged": 1}`` pays each kind of end that
+        the log names.
     instrument
         Value of each instrument, by name, for a reward that uses it; by default the reward is
         averaged over the log's instruments.
@@ -141,7 +143,7 @@ def plan(  # noqa: PLR0913
         instrument=instrument,
     )
     logger.info("planning %d steps with %s in %s", problem.horizon, planner, problem.actions)
-    with telling(progress):
+    with report_steps_to(progress):
         rule, comparison = _planned(problem, planner, seed, compare=compare)
     beyond = action_doubts(dynamics, problem.actions)
     doubts = () if comparison is None else comparison.doubts
@@ -151,7 +153,7 @@ def plan(  # noqa: PLR0913
 
 
 def _dynamics(source: Any) -> Dynamics:
-    """Return the dynamics of what a user gives."""
+    """Return the dynamics of a fit, of dynamics, or of a saved folder."""
     if isinstance(source, str | os.PathLike):
         source, _ = load_saved(source)
     dynamics = getattr(source, "model", source)
@@ -164,7 +166,7 @@ def _dynamics(source: Any) -> Dynamics:
 
 
 def weakness(problem: Problem) -> tuple[str, ...]:
-    """What the fit said of its features and weak instruments, to be repeated where one decides."""
+    """Return the fit's warnings on features and weak instruments, to repeat at each decision."""
     verdict, doubts = problem.model.verdict, problem.fit_doubts
     if verdict is None or verdict.word in ("", "strong"):
         return doubts

@@ -1,4 +1,4 @@
-"""A policy: states in, actions out; saved without pickle, summed up in words, and drawn."""
+"""A policy: states in, actions out; saved without pickle, summarised in words, and plotted."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KIND = "policy"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Policy(TableResult):
-    """What a planner recommends.
+    """The policy that a planner recommends.
 
     Calling it with states gives actions. It is deterministic: the same states give the
     same actions.
@@ -43,11 +43,11 @@ class Policy(TableResult):
     Attributes
     ----------
     problem
-        What was planned for: model, reward, actions, horizon.
+        The planning problem: model, reward, actions, horizon.
     rule
         How the planner decides.
     comparison
-        What the plan and its rivals earn in the model; None where it was not compared.
+        Returns of the plan and its rivals in the model; None where it was not compared.
     """
 
     problem: Problem
@@ -70,9 +70,9 @@ class Policy(TableResult):
         return actions
 
     def doubts(self, x: Any, actions: np.ndarray) -> tuple[str, ...]:
-        """Say which states (n, d_x) and actions (n, d_a) lie outside those of the log.
+        """Return warnings for states (n, d_x) and actions (n, d_a) outside those of the log.
 
-        A rule that abstains there has nothing to say.
+        For a rule that abstains there, return none.
         """
         if getattr(self.rule, "abstain", None) is not None:
             return ()
@@ -101,11 +101,11 @@ class Policy(TableResult):
         return actions if states.ndim == 2 else actions[0]
 
     def begin(self, n: int) -> Any:
-        """Return what is remembered between the steps of n episodes that run side by side."""
+        """Return the memory at the first step of n episodes that run side by side."""
         return self.rule.begin(n)
 
     def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
-        """Act inside `jax.jit`, with memory (a warm start) from step to step."""
+        """Return actions and the new memory (a warm start), inside `jax.jit` too."""
         return self.rule.act(x, h, memory)
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
@@ -127,21 +127,21 @@ class Policy(TableResult):
         return save_folder(path, KIND, document, everything, force=force)
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
-        """Draw the actions along the states that they answer most; `path` saves the figure."""
+        """Plot the actions along the states that they depend on most; `path` saves the figure."""
         return plot_policy(self.problem.model, self.decide, path, force=force)
 
     @property
     def brief(self) -> Brief:
-        """Is the instrument good enough, what does the plan earn, what to do next."""
+        """Whether the instrument is good enough, what the plan earns, and what to do next."""
         return plan_brief(self.problem, self.comparison)
 
     def summary(self) -> str:
-        """Return three plain sentences, then what the plan and its rivals earn in the model."""
+        """Return three plain sentences, then returns of the plan and its rivals in the model."""
         compared = [] if self.comparison is None else ["", self.comparison.summary()]
         return "\n".join([self.brief.text, *compared])
 
     def records(self) -> Records:
-        """Return what the plan and its rivals earn in the model, one row each, the best first."""
+        """Return the returns of the plan and its rivals in the model, one row each, best first."""
         if self.comparison is None:
             raise InputError(
                 "this policy was not compared with other rules, so it has no table; plan with "
@@ -186,7 +186,7 @@ class Policy(TableResult):
 
 
 def check_steps(policy: Any, steps: int) -> None:
-    """Refuse more steps than a plan has: it says nothing about those after its end."""
+    """Raise an error for more steps than the plan has."""
     planned_steps = getattr(policy.rule, "steps", None) if isinstance(policy, Policy) else None
     if planned_steps is not None and steps > planned_steps:
         raise InputError(
@@ -206,7 +206,7 @@ def _compiled(decision: Decision) -> Callable[..., Any]:
 
 
 def _path_of(function: Any) -> str | None:
-    """Return ``module:name`` of a function that can be found again."""
+    """Return ``module:name`` of a function that can be imported."""
     if function is None:
         return None
     path, imported = import_path(function.function)

@@ -27,10 +27,10 @@ LAST_STEP = 2**31
 
 
 def load_policy(path: str | os.PathLike[str], *, trust: Trust = ()) -> Policy:
-    """Load what `Policy.save` saved.
+    """Load a policy that `Policy.save` saved.
 
-    Nothing in it is executed. A reward, features, an end or a fallback that were a user's
-    function are imported by their path, from the packages that are named in `trust` alone.
+    Nothing in the folder is executed. A user's function for the reward, features, ends or fallback
+    is imported by its path, and only from the packages named in `trust`.
     """
     document, arrays = load_folder(path, KIND)
     with trusting(path, trust):
@@ -38,7 +38,7 @@ def load_policy(path: str | os.PathLike[str], *, trust: Trust = ()) -> Policy:
 
 
 def as_policy(source: Any) -> Any:
-    """Return the policy that was saved in a folder; anything else as it is."""
+    """Return the policy saved in a folder; return anything else unchanged."""
     is_folder = isinstance(source, str | os.PathLike) and os.path.isdir(source)
     return load_policy(source) if is_folder else source
 
@@ -46,7 +46,7 @@ def as_policy(source: Any) -> Any:
 def _from_parts(
     path: str | os.PathLike[str], document: dict[str, Any], arrays: dict[str, np.ndarray]
 ) -> Policy:
-    """Make a policy again from what was saved."""
+    """Return a policy from its saved parts."""
     try:
         model = model_from_parts(document["model"], unnest("model", arrays))
         terminal = document["terminal"]
@@ -72,7 +72,7 @@ def _from_parts(
             None if compared is None else Comparison.from_json(compared),
         )
         with jax.enable_x64(True):
-            Decision.of(policy)  # what it decides with can be made of what was saved
+            Decision.of(policy)  # check that the saved parts are enough to decide
     except TrustError:
         raise
     except InputError as error:

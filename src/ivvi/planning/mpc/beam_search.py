@@ -2,9 +2,8 @@
 
 In a product of many small sets, the best choice to hold is found by changing coordinates. Otherwise
 the tree of sequences is searched step by step. Each prefix that was kept is extended by every
-choice, and the `width` most promising ones are kept, judged by what they have earned and by the
-value of their last state. If the tree has at most `width` branches at every depth, this lists every
-sequence.
+choice. The `width` most promising ones are kept, by the rewards so far plus the value of the last
+state. If the tree has at most `width` branches at every depth, every sequence is listed.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from ivvi.planning.best_action import best_combination
 from ivvi.planning.mpc.lookahead import Lookahead
 
 WIDTH = 64
-"""Beginnings that are kept, while a step tries at most `MOST_TRIED` choices for a state."""
+"""Prefixes that are kept, as long as a step tries at most `MOST_TRIED` choices for a state."""
 MOST_TRIED = 1 << 10
 AT_ONCE = 1 << 21
 MOST_PRODUCT = 64
@@ -33,7 +32,7 @@ def is_held(actions: Actions) -> bool:
 
 
 def usual_depth(actions: Actions) -> int:
-    """Steps that are worth looking ahead: fewer the more choices there are."""
+    """Return how many steps to look ahead: the more choices there are, the fewer."""
     if is_held(actions):
         return 10
     for most, steps in ((4, 10), (16, 6), (100, 4)):
@@ -59,12 +58,12 @@ def best_choice(ahead: Lookahead, x: Array, h: Array) -> Array:
 
 
 def _held(ahead: Lookahead, x: Array, choices: Array, h: Array) -> Array:
-    """Value choices (n, d_d) that are held for the whole lookahead, (n,)."""
+    """Return the values (n,) of choices (n, d_d) held for the whole lookahead."""
     return ahead(x, jnp.repeat(choices[:, None], ahead.steps, axis=1), h)
 
 
 def _beam(ahead: Lookahead, x: Array, h: Array, width: int) -> Array:
-    """Search from states (n, d_x); returns the first choices (n, d_d)."""
+    """Return the first choices (n, d_d) of the best sequences from states (n, d_x)."""
     choices = jnp.asarray(ahead.problem.actions.choices)
     n, m = len(x), len(choices)
     d, rows = x.shape[1], jnp.arange(n)[:, None]
@@ -83,7 +82,7 @@ def _beam(ahead: Lookahead, x: Array, h: Array, width: int) -> Array:
         chosen = (branch, total[rows, best], going.reshape(n, -1)[rows, best], begun[rows, best])
         return chosen, promise[rows, best]
 
-    root = jnp.where(jnp.arange(width) == 0, 0.0, -jnp.inf)  # one beginning, not `width` of them
+    root = jnp.where(jnp.arange(width) == 0, 0.0, -jnp.inf)  # one prefix, not `width` of them
     begun = (
         jnp.repeat(x[:, None], width, axis=1),
         jnp.broadcast_to(root, (n, width)),

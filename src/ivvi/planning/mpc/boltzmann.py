@@ -4,7 +4,7 @@ Among distributions q of a plan u in a box whose coordinates are independent, th
 
     max_q  E_q[value(u)] + temperature * entropy(q)
 
-which soft actor-critics maximise too. Coordinate by coordinate, q_i is proportional to
+which soft actor-critic methods maximise too. Coordinate by coordinate, q_i is proportional to
 exp(E[value | u_i] / temperature); the others enter by their means, which is exact where the
 value is quadratic. The action taken is the mean of q. It is near the middle of the box if the model
 says that actions hardly matter, and at the best action if they matter much. A quadratic value is
@@ -35,8 +35,8 @@ def soft_mean(
 ) -> Array:
     """Return the means of the soft plans, (n, D), from `start` (n, D).
 
-    along(u, i, nodes) values the plans u (n, D) with coordinate i at each of the nodes (q,), up to
-    what does not depend on it; returns (n, q).
+    along(u, i, nodes) returns the values (n, q) of the plans u (n, D) with coordinate i at each of
+    the nodes (q,), up to a term that does not depend on that coordinate.
     """
     at, weights = np.polynomial.legendre.leggauss(NODES)
     shares, log_weights = jnp.asarray((at + 1) / 2), jnp.log(jnp.asarray(weights))
@@ -52,7 +52,7 @@ def soft_mean(
 
 
 def along_quadratic(H: Array, g: Array) -> Callable[[Array, Any, Array], Array]:
-    """Value plans by -(u^T H u / 2 + g . u), for H (D, D) and g (n, D)."""
+    """Return `along` for the value -(u^T H u / 2 + g . u), with H (D, D) and g (n, D)."""
 
     def along(u: Array, i: Any, nodes: Array) -> Array:
         slope = g[:, i] + u @ H[i] - H[i, i] * u[:, i]
@@ -64,7 +64,7 @@ def along_quadratic(H: Array, g: Array) -> Callable[[Array, Any, Array], Array]:
 def along_function(
     value: Callable[[Array, Array], Array], x: Array
 ) -> Callable[[Array, Any, Array], Array]:
-    """Value plans by value(states (m, d_x), plans (m, D)), (m,)."""
+    """Return `along` for value(states (m, d_x), plans (m, D)), (m,)."""
 
     def along(u: Array, i: Any, nodes: Array) -> Array:
         n, q = len(u), len(nodes)

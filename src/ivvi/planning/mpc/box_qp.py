@@ -2,8 +2,8 @@
 
     minimise 1/2 u^T H u + g^T u   subject to low <= u <= high
 
-with one H and many g. Accelerated projected gradient finds which bounds hold; conjugate
-gradients on the others then give the solution to machine precision, and the conditions of
+with one H and many g. Accelerated projected gradient finds the active bounds; conjugate gradients
+on the free coordinates then give the solution to machine precision, and the conditions of
 optimality decide whether to go on.
 """
 
@@ -42,7 +42,7 @@ class BoxQP(Compact):
 
     @classmethod
     def of(cls, H: Array, low: np.ndarray, high: np.ndarray) -> BoxQP:
-        """Return the program with the steps that its eigenvalues allow."""
+        """Return the program, with step sizes from its eigenvalues."""
         xp = H.__array_namespace__()
         values = xp.linalg.eigvalsh(H)
         most = xp.maximum(values[-1], 1e-300)
@@ -77,9 +77,9 @@ class BoxQP(Compact):
         return jnp.clip(u, self.low, self.high)
 
     def _polish(self, u: Array, g: Array) -> Array:
-        """Solve for the coordinates that are free; keep u where that is no better.
+        """Solve for the free coordinates; keep u where that is no better.
 
-        Conjugate gradients on the free coordinates: D steps are exact but for rounding.
+        By conjugate gradients: D steps are exact up to rounding.
         """
         H = jnp.asarray(self.H)
         slope = u @ H + g

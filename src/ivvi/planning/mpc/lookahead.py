@@ -1,9 +1,9 @@
-"""What a short plan is worth in the mean dynamics.
+"""The value of a short plan in the mean dynamics.
 
-Where these are linear and the reward is quadratic, minus that worth is, for the L actions of a plan
-as one vector u of D = L d_a numbers,
+Where the dynamics are linear and the reward is quadratic, minus the value of a plan of L actions,
+as one vector u of D = L d_a numbers, is
 
-    u^T H u / 2 + (J x + f) . u   and what does not depend on u,
+    u^T H u / 2 + (J x + f) . u   plus terms that do not depend on u,
 
 with H (D, D), J (D, d_x) and f (D,) from x_l = G_l x + c_l + T_l u and a_l = E_l u.
 """
@@ -27,17 +27,17 @@ from ivvi.rewards import RatingReward
 class Lookahead(Compact):
     """sum_{l=0}^{L} discount^l r(x_l, a_l, x_l+1) of plans of L actions, the last one held.
 
-    Steps beyond the horizon do not count. With a `tail`, what follows the L steps is worth
-    discount^L V(x_L) instead of one more step with the last action held.
+    Steps beyond the horizon do not count. With a `tail`, the value after the L steps is
+    discount^L V(x_L) instead of that of one more step with the last action held.
 
-    In linear dynamics the spread of x_l around its mean is known, and rewards that say
-    their mean under it (`RatingReward`) are averaged over the noise.
+    In linear dynamics the spread of x_l around its mean is known, and rewards that know their mean
+    under that spread (`RatingReward`) are averaged over the noise.
 
     Attributes
     ----------
     tail
         P (T + 1, d_x, d_x) and p (T + 1, d_x) of V_t(x) = -2 p_t . x - x^T P_t x, the value with
-        t steps to go but for a constant; None without one.
+        t steps to go up to a constant; None without a tail.
     """
 
     problem: Problem
@@ -50,7 +50,7 @@ class Lookahead(Compact):
         object.__setattr__(self, "spreads", _spreads(self.problem, self.steps))
 
     def __call__(self, x: Array, plans: Array, h: Array) -> Array:
-        """Value states (n, d_x) with plans (n, L, d_a) from step h on; returns (n,)."""
+        """Return the values (n,) of plans (n, L, d_a) in states (n, d_x) from step h on."""
         total, alive = jnp.zeros(len(x)), jnp.ones(len(x))
         for step in range(self.steps + (self.tail is None)):
             a = plans[:, min(step, self.steps - 1)]
@@ -61,7 +61,7 @@ class Lookahead(Compact):
     def advance(
         self, x: Array, a: Array, h: Array, step: Any, alive: Array
     ) -> tuple[Array, Array, Array]:
-        """Take step `step` after h; returns next states, what they add, and who goes on."""
+        """Take step `step` after h; return next states, rewards, and the chances of going on."""
         problem = self.problem
         x_next = problem.model.mean(x, a)
         gained = self._reward(x, a, x_next, h + step, step)
@@ -71,7 +71,7 @@ class Lookahead(Compact):
         return x_next, gained, alive
 
     def to_go(self, x: Array, h: Array, step: Any) -> Array:
-        """Return what states (n, d_x) are worth `step` steps after h, (n,)."""
+        """Return the values (n,) of states (n, d_x), `step` steps after h."""
         if self.tail is None:
             return jnp.zeros(len(x))
         P, p = (jnp.asarray(part) for part in self.tail)
@@ -79,12 +79,12 @@ class Lookahead(Compact):
         return self.problem.discount**step * (-2 * x @ p[t] - jnp.sum((x @ P[t]) * x, axis=-1))
 
     def remaining(self, h: Array) -> Array:
-        """Return how many steps are left at step h; all, past the end of the horizon."""
+        """Return how many steps are left at step h; the whole horizon if h is beyond it."""
         horizon = self.problem.horizon
         return jnp.where(h < horizon, horizon - h, horizon)
 
     def residuals(self, x: Array, plans: Array, h: Array) -> Array:
-        """Return what a quadratic reward squares, (n, (L + 1) (d_x + d_a)), weighted."""
+        """Return the weighted terms that a quadratic reward squares, (n, (L + 1) (d_x + d_a))."""
         reward: Any = self.problem.reward
         parts = []
         for step in range(self.steps + 1):
@@ -134,7 +134,7 @@ def quadratic_form(
     weight, target, cost, slope, pull = reward_coefficients(problem, d_x, d_a)
     G, shift, moved = np.eye(d_x), np.zeros(d_x), np.zeros((d_x, width))
     H, J, f = np.zeros((width, width)), np.zeros((width, d_x)), np.zeros(width)
-    # nothing in place below: W may be traced by JAX
+    # no array is changed in place: W may be traced by JAX
     for step in range(min(steps, remaining)):
         chosen = np.zeros((d_a, width))
         chosen[:, step * d_a : (step + 1) * d_a] = np.eye(d_a)

@@ -1,14 +1,14 @@
-"""Model predictive control: plan a few steps ahead, take the first, plan again.
+"""Model predictive control: plan a few steps ahead, take the first action, plan again.
 
 The plan maximises, in the mean dynamics x_l+1 = W phi(x_l, a_l),
 
     sum_{l=0}^{L-1} discount^l r(x_l, a_l, x_l+1) + discount^L V(x_L)
 
 over L actions. V is the value as if every action were allowed, which linear models with a
-quadratic reward have in closed form (`riccati`); elsewhere it is one more step with the last
+quadratic reward have in closed form (`riccati`). For other models it is one more step with the last
 action held, so that every action has a consequence that counts. Steps beyond the horizon do not
-count. What kind of problem that is decides how it is solved (`MPC.solve`). H, J and f are those of
-`lookahead`, with g = J x + f.
+count. How the problem is solved depends on its kind (`MPC`). H, J and f are those of `lookahead`,
+with g = J x + f.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ivvi.planning.riccati import is_quadratic, value_tail
 QUADRATIC, SMOOTH = 3, 2
 """Default lookaheads: of a quadratic program and of Newton's method."""
 TAIL = 24
-"""Steps after the plan whose value is known in closed form; more are taken for as many."""
+"""Most steps after the plan whose value is computed; for more, this number is used."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class MPC:
     - A finite set: a beam search over sequences, which lists them all where they are few
       (`ivvi.planning.mpc.beam_search`); large products such as {0, 1}^16 are held and searched by
       changing coordinates.
-    - Both: Newton steps for every choice, held likewise.
+    - A box and choices: Newton steps for every choice, held to the end of the lookahead.
 
     Parameters
     ----------
@@ -61,8 +61,8 @@ class MPC:
     starts
         Starting points of Newton's method.
     temperature
-        In units of the reward. Above zero, the action taken is the mean of a soft plan over a box:
-        if the model says that actions hardly matter, little is done
+        In units of the reward. Above zero, the action is the mean of a soft plan over a box:
+        if actions hardly matter in the model, it is close to the middle of the box
         (`ivvi.planning.mpc.boltzmann`).
     """
 
@@ -86,7 +86,7 @@ class MPC:
                 f"of {problem.actions}"
             )
         rule = MPCRule(problem, self.steps(problem), self.starts, seed, self.temperature)
-        _ = rule.numbers  # now, and not inside a loop that JAX traces
+        _ = rule.numbers  # computed now, not inside a loop that JAX traces
         return rule
 
     def steps(self, problem: Problem) -> int:
@@ -126,29 +126,29 @@ class MPCRule(Compact):
         return cls(problem, steps, planner.starts, seed, planner.temperature)
 
     def parts(self) -> Saved:
-        """Return settings; the problem says the rest."""
+        """Return the settings; everything else comes from the problem."""
         settings = {"lookahead": self.lookahead, "starts": self.starts, "seed": self.seed}
         return settings | ({"temperature": self.temperature} if self.temperature else {}), {}
 
     def begin(self, n: int) -> Array:
-        """Start from plans in the middle of the box, (n, L, d_c)."""
+        """Return plans in the middle of the box to start from, (n, L, d_c)."""
         actions = self.problem.actions
         middle = (actions.low + actions.high) / 2
         return jnp.broadcast_to(jnp.asarray(middle), (n, self.lookahead, len(middle)))
 
     def act(self, x: Array, h: Array, memory: Array) -> tuple[Array, Array]:
-        """Plan from x (n, d_x) and return the first actions; the plans, shifted, are remembered."""
+        """Plan from x (n, d_x); return the first actions, and the shifted plans as memory."""
         return self.decide(self.numbers, x, h, memory)
 
     @cached_property
     def shape(self) -> Hashable:
-        """What decides how `decide` is compiled: everything but the numbers of the model."""
+        """All that the compiled `decide` depends on, except the numbers of the model."""
         settings = self.problem.horizon, self.lookahead, self.starts, self.seed
         return (self.problem.shape, self._is_program, self.temperature, *settings)
 
     @cached_property
     def numbers(self) -> Any:
-        """What the model says: quadratic programs and their H, J, f; else W, noise, knots.
+        """The model's numbers: quadratic programs and their H, J, f; else W, noise, knots.
 
         There is a program for each number of steps to the horizon, up to L + `TAIL`.
         """
@@ -198,14 +198,14 @@ class MPCRule(Compact):
 
     @property
     def _tail_steps(self) -> int:
-        """Steps after the plan whose value is used: none where it has no closed form."""
+        """Steps after the plan whose value is used: 0 where there is no closed form."""
         problem = self.problem
         if not is_quadratic(problem) or (problem.actions.is_finite and is_held(problem.actions)):
             return 0
         return max(0, min(problem.horizon - self.lookahead, TAIL))
 
     def _places(self, coordinates: Sequence[int]) -> list[int]:
-        """Where these coordinates of the action stand in a flat plan, step after step."""
+        """Return the places of these coordinates of the action in a flat plan, step by step."""
         width = self.problem.actions.dim
         return [step * width + at for step in range(self.lookahead) for at in coordinates]
 
@@ -222,22 +222,22 @@ class MPCRule(Compact):
         return means.reshape(memory.shape), jnp.zeros((n, 0))
 
     def _programs(self, numbers: Any, x: Array, memory: Array) -> tuple[Array, Array]:
-        """Solve the program of every choice, held for the whole plan; keep the best plan."""
+        """Solve the program of every choice, held for the whole plan; return the best."""
         program, H, J, f = numbers
         actions, n = self.problem.actions, len(x)
-        boxes, others = (self._places(part) for part in (actions.continuous, actions.discrete))
+        in_box, in_sets = (self._places(part) for part in (actions.continuous, actions.discrete))
         plans = jnp.tile(jnp.asarray(actions.choices), (1, self.lookahead))  # (m, L d_d)
         slope, m = x @ J.T + f, len(plans)
-        g = slope[:, boxes] + (plans @ H[np.ix_(others, boxes)])[:, None]  # (m, n, L d_c)
+        g = slope[:, in_box] + (plans @ H[np.ix_(in_sets, in_box)])[:, None]  # (m, n, L d_c)
         start = jnp.broadcast_to(memory.reshape(n, -1), g.shape)
         flat = program(g.reshape(m * n, -1), start.reshape(m * n, -1)).reshape(g.shape)
-        cost = jnp.sum((flat @ program.H / 2 + g) * flat, axis=-1) + plans @ slope[:, others].T
-        cost = cost + jnp.sum((plans @ H[np.ix_(others, others)] / 2) * plans, axis=-1)[:, None]
+        cost = jnp.sum((flat @ program.H / 2 + g) * flat, axis=-1) + plans @ slope[:, in_sets].T
+        cost = cost + jnp.sum((plans @ H[np.ix_(in_sets, in_sets)] / 2) * plans, axis=-1)[:, None]
         best = jnp.argmin(cost, axis=0)
         return flat[best, jnp.arange(n)].reshape(memory.shape), jnp.asarray(actions.choices)[best]
 
     def _newton(self, ahead: Lookahead, x: Array, h: Array, memory: Array) -> tuple[Array, Array]:
-        """Maximise over the box for every choice, from every start; keep the best plan."""
+        """Maximise over the box for every choice, from every start; return the best."""
         actions, n = self.problem.actions, len(x)
         m, s = len(actions.choices), self.starts
         rng = np.random.default_rng(self.seed)
@@ -271,7 +271,7 @@ class MPCRule(Compact):
 
 
 def _stacked(programs: Sequence[Any]) -> Any:
-    """Put programs of one shape on a leading axis."""
+    """Stack programs of one shape along a leading axis."""
     xp = programs[-1][1].__array_namespace__()  # that of JAX where weights are traced
     return jax.tree_util.tree_map(
         lambda *parts: xp.stack([xp.asarray(p) for p in parts]), *programs

@@ -1,6 +1,6 @@
 """Spectral features of a Gaussian transition (Ren et al. 2022).
 
-For x' ~ N(m, Sigma), the mean of a polynomial or a wave of x' is again one of m:
+For x' ~ N(m, Sigma), the mean of a polynomial or a wave of x' is a polynomial or wave of m:
 
     E cos(omega . x' + b) = exp(-omega^T Sigma omega / 2) cos(omega . m + b)
     E x'_i x'_j           = m_i m_j + Sigma_ij
@@ -23,7 +23,7 @@ from ivvi._io.arrays import Array
 from ivvi._io.result import Compact
 
 MOST_CROSSED = 30
-"""States of more coordinates than this get squares, but no products of two of them."""
+"""States with more coordinates than this get squares, but no products of two coordinates."""
 ARRAYS = ("centre", "scale", "noise", "omega", "phase", "pairs")
 TERMS = 14
 
@@ -41,7 +41,7 @@ class Spectral(Compact):
     omega, phase
         Frequencies (d_x, M) and phases (M,).
     pairs
-        Which products s_i s_j there are, i <= j.
+        The products s_i s_j that are included, i <= j.
     """
 
     centre: Array
@@ -65,9 +65,9 @@ class Spectral(Compact):
         """Draw frequencies for states (n, d_x).
 
         The states are whitened by their own spread, and the kernel has width `bandwidth`
-        sqrt(d_x) there; a width of one standard deviation of the noise, the literal one,
-        needs exponentially many features. Every other frequency looks at one coordinate
-        alone, with width `bandwidth`: values are often close to sums of functions of one.
+        sqrt(d_x) there. The literal width, one standard deviation of the noise, would need
+        exponentially many features. Every other frequency is of one coordinate alone, with width
+        `bandwidth`: values are often close to sums of functions of one coordinate.
         """
         d = states.shape[1]
         cov = np.cov(states, rowvar=False).reshape(d, d) + noise_cov
@@ -113,7 +113,7 @@ class Spectral(Compact):
         return jnp.concatenate([jnp.ones((len(s), 1)), s, s[:, i] * s[:, j], waves], axis=1)
 
     def expected(self, m: Array, w: Array) -> Array:
-        """E of w . features(x') when x' ~ N(m, Sigma), (n,), for means (n, d_x)."""
+        """Return E[w . features(x')], (n,), for x' ~ N(m, Sigma) with means (n, d_x)."""
         s = self._whitened(m)
         constant, slope, square, waves = self._split(w)
         smooth = jnp.sum((s @ square) * s, axis=1) + jnp.sum(square * self.noise)
@@ -128,9 +128,9 @@ class Spectral(Compact):
         p, q = self._whitened(u), v @ self.scale
         _, slope, square, waves = self._split(w)
         smooth = 2 * (p @ square) @ q.T + q @ slope + jnp.sum((q @ square) * q, axis=1)
-        here, turn, quarter = p @ self.omega + self.phase, q @ self.omega, math.pi / 2
-        cosines = (cosine(here) * waves) @ (cosine(turn) - 1).T
-        sines = (cosine(here - quarter) * waves) @ cosine(turn - quarter).T
+        angle, turn, quarter = p @ self.omega + self.phase, q @ self.omega, math.pi / 2
+        cosines = (cosine(angle) * waves) @ (cosine(turn) - 1).T
+        sines = (cosine(angle - quarter) * waves) @ cosine(turn - quarter).T
         return self.expected(u, w)[:, None] + smooth + cosines - sines
 
     def hessian(self, m: Array, w: Array) -> Array:
@@ -170,10 +170,10 @@ jax.tree_util.register_dataclass(Spectral, list(ARRAYS[:-1]), list(ARRAYS[-1:]))
 
 
 def cosine(u: Array) -> Array:
-    """cos(u) to 2e-15 for |u| up to 1e3, by its series after taking off whole turns.
+    """Return cos(u) to 2e-15 for |u| up to 1e3, by its series after subtracting whole turns.
 
-    On a CPU, XLA evaluates its own cosine one number at a time; this one is a dozen times
-    as fast, and planning is little else.
+    On a CPU, XLA evaluates its own cosine one number at a time. This one is a dozen times as fast,
+    and takes most of the time of planning.
     """
     return _cosine(u)
 

@@ -26,27 +26,27 @@ from ivvi.planning.spede.greedy import Greedy
 
 NEWTON_STEPS = 3
 ALWAYS_ANEW, LONGEST_HOLD = 10, 16
-"""Steps from the end at which actions are never held, and for how many they may be later."""
+"""Last steps in which actions are never held, and the most steps for which they are held."""
 SETTLED = 1e-3
 """Change of the greedy actions, in units of their spread, below which they may be held."""
 CONVERGED = 1e-4
 """Change of the relative values, in units of their spread, at which they are stationary."""
 DIVERGED = 1e6
-"""Growth of the spread of the values, after ten steps, with which the iteration has failed."""
+"""The iteration has failed if the values' spread grows by this factor after ten steps."""
 HELD_OUT = 5
 """One in this many of the sampled states is held out of the regressions."""
 COUNTS = (128, 256, 512)
 BANDWIDTHS = (0.5, 1.0, 2.0, 4.0)
 RIDGES = (1e-2, 1e-4, 1e-6)
 WORTH = 1.1
-"""More features must make the residual smaller by this factor to be worth their time."""
+"""More features are worth their time only if the residual shrinks by this factor."""
 REACHED_STEPS = 3
 EPISODES, STEPS = 32, 50
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class IterationResult(Compact):
-    """What the iteration found.
+    """The result of the iteration.
 
     Attributes
     ----------
@@ -75,10 +75,10 @@ class Backward:
     """Step back from the end of the horizon: v = max_a Q(x, a), then w from a regression on v.
 
     While the greedy actions at the sampled states change, and always near the end, each step
-    maximises anew. Once they have settled they are held for one step, then two, then four:
-    such a step is a matrix-vector product. When neither actions nor relative values change
-    any more, the weights serve for all earlier steps (relative value iteration; the constant
-    feature carries the level). A reward that depends on the step is followed to the first.
+    maximises again. Once the actions have settled they are held for one step, then two, then four:
+    such a step is a matrix-vector product. When neither actions nor relative values change any
+    more, the weights are used for all earlier steps (relative value iteration; the constant feature
+    carries the level). With a reward that depends on the step, the recursion goes on to the first.
     """
 
     greedy: Greedy
@@ -133,12 +133,12 @@ class Backward:
         return jnp.broadcast_to(middle, (n, len(middle)))
 
     def _alive(self, x: np.ndarray) -> Any:
-        """1 where an episode goes on, 0 where it has ended and there is nothing to gain."""
+        """Return 1 where an episode goes on, 0 where it has ended and earns nothing more."""
         terminal = self.greedy.problem.terminal
         return 1.0 if terminal is None else 1.0 - np.asarray(terminal(jnp.asarray(x)), float)
 
     def _moved(self, before: Any, now: Any) -> float:
-        """Root mean square change of actions over their spread; of choices, share changed."""
+        """Return the root mean square change of actions over their spread; of choices, a share."""
         actions, now = self.greedy.problem.actions, np.asarray(now)
         change = now - np.asarray(before)
         spread = np.minimum(now.std(axis=0)[list(actions.continuous)], actions.high - actions.low)
@@ -147,7 +147,7 @@ class Backward:
         return float(np.sqrt(np.mean(np.sum(box**2, axis=1) + choice)))
 
     def _improve(self, features: Spectral, w: Any, x: Any, guess: Any, h: Any) -> Any:
-        """Return greedy actions, their values, the means that they lead to, the rewards."""
+        """Return greedy actions, their values, the means of their next states, their rewards."""
         return _improver(Template.of(self.greedy))(self.greedy.numbers, features, w, x, guess, h)
 
 
@@ -191,7 +191,7 @@ class Regression(Compact):
         return np.asarray(w)
 
     def residual(self, w: np.ndarray, v: np.ndarray) -> float:
-        """Root mean square of what is left of v on the held-out states, over its spread there."""
+        """Return the root mean square residual of v on held-out states, over v's spread there."""
         held_out = ~_used(len(v))
         error = v[held_out] - self.regressors[held_out] @ w
         return float(np.sqrt(np.mean(error**2)) / max(float(v[held_out].std()), 1e-300))
@@ -219,14 +219,14 @@ class Choice:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeldOutChoice(Compact):
-    """Compare candidates by the residual of values (n,) on the held-out of states (n, d_x).
+    """Compare candidates by the residual of values (n,) on the held-out rows of states (n, d_x).
 
     Attributes
     ----------
     columns
         Evaluates features at the states, (n, p).
     counts, bandwidths, ridges
-        The candidates; one of each when the user has decided.
+        The candidates; just one of each if the user has set it.
     """
 
     x: np.ndarray
@@ -238,7 +238,7 @@ class HeldOutChoice(Compact):
     ridges: tuple[float, ...] = RIDGES
 
     def winner(self, seeds: int, rng: np.random.Generator) -> tuple[Spectral, Choice]:
-        """Choose width, penalty and number first, then among draws of the frequencies."""
+        """Choose bandwidth, penalty and number first, then among draws of the frequencies."""
         tried = [c for width in self.bandwidths for c in self._draw(width, True, rng)]
         best = _least(tried)[1]
         tried += self._draw(best.bandwidth, False, rng)
@@ -265,12 +265,12 @@ class HeldOutChoice(Compact):
 
 
 def first_states(greedy: Greedy, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Return states of the log, and one random action away from them, (count, d_x)."""
+    """Return states (count, d_x): half of the log, half one random action away from them."""
     support = greedy.problem.support
-    own = support[rng.permutation(len(support))[: (count + 1) // 2]]
-    x = support[rng.integers(len(support), size=count - len(own))]
+    recorded = support[rng.permutation(len(support))[: (count + 1) // 2]]
+    x = support[rng.integers(len(support), size=count - len(recorded))]
     a = greedy.problem.actions.sample(len(x), rng)
-    return _shuffled([own, _next(greedy, x, a, rng)], count, rng)
+    return _shuffled([recorded, _next(greedy, x, a, rng)], count, rng)
 
 
 def reached_states(
@@ -293,9 +293,9 @@ def reached_states(
 def model_returns(
     greedy: Greedy, features: Spectral, weights: np.ndarray, guide: np.ndarray
 ) -> np.ndarray:
-    """Return what being greedy for each row of weights (T, p) earns in the model, (T,).
+    """Return the return in the model of being greedy for each row of weights (T, p), (T,).
 
-    The mean of a few short episodes from states of the log, in the same noise for all.
+    A mean over a few short episodes from states of the log, with the same noise for all.
     """
     problem = greedy.problem
     rng = np.random.default_rng(greedy.seed)
@@ -321,12 +321,12 @@ _of_states = jax.jit(Spectral.of_states)
 
 
 def _used(n: int) -> np.ndarray:
-    """Return which of n states are not held out."""
+    """Return whether each of n states is not held out."""
     return np.asarray(np.arange(n) % HELD_OUT != HELD_OUT - 1)
 
 
 def _least(tried: list[tuple[Spectral, Choice]]) -> tuple[Spectral, Choice]:
-    """Return the fewest features whose residual is close to the smallest."""
+    """Return the smallest set of features whose residual is close to the smallest."""
     enough = WORTH * min(choice.residual for _, choice in tried)
     good = [t for t in tried if t[1].residual <= enough]
     return min(good, key=lambda t: (t[1].features, t[1].residual))

@@ -22,15 +22,15 @@ NOISE_PAIRS = 16
 """Antithetic pairs of draws over which a reward of (x, a, x') is averaged."""
 ROWS_AT_ONCE = 1 << 14
 BELIEVED = (0.01, 0.99)
-"""Quantiles of the log's states between which a model that bends is asked."""
+"""Quantiles of the log's states between which a nonlinear model is used."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Greedy(Compact):
     """argmax_a Q(x, a), Q(x, a) = E r(x, a, x') + discount w . E features(x').
 
-    A finite set is searched whole. Over a box, the best of `starts` points, one of them a
-    guess, takes projected Newton steps; in a product this is done for every choice.
+    A finite set is searched completely. Over a box, projected Newton steps start at the best of
+    `starts` points, one of them a guess; in a product this is done for every choice.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Greedy(Compact):
 
     @property
     def shape(self) -> Hashable:
-        """Everything but numbers: what is compiled for one serves all of the same shape."""
+        """Everything but numbers: programs compiled for one serve all of the same shape."""
         return self.problem.shape, self.starts, self.seed
 
     @property
@@ -53,7 +53,7 @@ class Greedy(Compact):
         return self.problem.numbers
 
     def with_numbers(self, numbers: Any) -> Greedy:
-        """Return the same with other numbers (tracers of JAX too)."""
+        """Return a copy with other numbers (tracers of JAX too)."""
         return replace(self, problem=self.problem.with_numbers(numbers))
 
     def mean(self, x: Array, a: Array) -> Array:
@@ -61,12 +61,12 @@ class Greedy(Compact):
         return self.problem.model.mean(x, a)
 
     def q(self, x: Array, a: Array, h: Array, features: Spectral, w: Array) -> Array:
-        """Value actions (n, d_a) in states (n, d_x) at step h; returns (n,)."""
+        """Return the values (n,) of actions (n, d_a) in states (n, d_x) at step h."""
         ahead = features.expected(self.mean(x, a), w)
         return self.reward(x, a, h) + self.problem.discount * ahead
 
     def reward(self, x: Array, a: Array, h: Array) -> Array:
-        """E r(x, a, x') over the noise, (n,); only a user's function can depend on x'."""
+        """Return E r(x, a, x') over the noise, (n,); only a user's function can depend on x'."""
         problem, m = self.problem, self.mean(x, a)
         if not uses_next_state(problem):
             return problem.gain(x, a, m, h)
@@ -106,9 +106,9 @@ class Greedy(Compact):
         return actions.join(boxes[pick, rows], choices[pick]), values[pick, rows]
 
     def _best_choice(self, x: Array, h: Array, features: Spectral, w: Array) -> tuple[Array, Array]:
-        """Search a finite set whole, some choices at a time.
+        """Search a finite set completely, in blocks of choices.
 
-        Where the mean is f(x) + g(a), what is expected of all choices is a matrix product.
+        Where the mean is f(x) + g(a), the expectations of all choices are a matrix product.
         """
         choices = jnp.asarray(self.problem.actions.choices)
         additive = self.problem.additive
@@ -142,8 +142,8 @@ class Greedy(Compact):
     ) -> Array:
         """Return the second derivatives of Q in the continuous coordinates, (n, d_c, d_c).
 
-        With m = W phi(x, a) and g(m) what the features expect: g'' along the Jacobian of m, and the
-        second derivatives of r + discount g' . m with g' held.
+        With m = W phi(x, a) and g(m) the expected value of the features, it is the sum of g'' along
+        the Jacobian of m and the second derivatives of r + discount g' . m with g' held constant.
         """
         join, discount = self.problem.actions.join, self.problem.discount
 
@@ -169,17 +169,17 @@ class Greedy(Compact):
 
     @cached_property
     def _draws(self) -> np.ndarray:
-        """Antithetic draws of standard normal noise, (2 NOISE_PAIRS, d_x)."""
+        """Return antithetic draws of standard normal noise, (2 NOISE_PAIRS, d_x)."""
         shape = NOISE_PAIRS, len(self.problem.model.state)
         drawn = np.random.default_rng(self.seed).normal(size=shape)
         return np.concatenate([drawn, -drawn])
 
 
 def believed(problem: Problem) -> Problem:
-    """Return the problem in a model that is asked within `BELIEVED` of the log's states only.
+    """Return the problem in a model that is used only between the quantiles `BELIEVED`.
 
-    Values fitted to all sampled states lean on the outermost ones, where a model that bends has
-    seen least; its own `reach` goes a little further.
+    Values fitted to all sampled states depend most on the outermost ones, where a nonlinear model
+    has the fewest rows; its own `reach` goes a little further.
     """
     model = problem.model
     if not (model.is_limited and len(model.states)):

@@ -5,7 +5,7 @@
 x' ~ N(m, Sigma). The features are waves at random frequencies and polynomials
 (`spede.features`); w_h comes from a regression of V_h+1 on sampled states
 (`spede.fitted_value_iteration`). What a user would have to tune (how wide the waves are, how many,
-the penalty) is chosen by the Bellman residual on states held out.
+the penalty) is chosen by the Bellman residual on held-out states.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from ivvi.planning.spede.greedy import Greedy, believed
 
 STATES = 3000
 PILOT = Choice(features=256, bandwidth=1.0, ridge=1e-4)
-"""The default settings, good enough for choosing better ones."""
+"""Default settings, good enough for a pilot plan that chooses better ones."""
 GUIDE_RIDGE = 1e-4
 ACT_STEPS = 8
 ROWS = 16
@@ -66,7 +66,7 @@ class SPEDE:
     ridge
         Penalty on the weights of the waves.
     states
-        Number of sampled states: of the log, and reached from them in the model.
+        Number of sampled states: states of the log, and states reached from them in the model.
     seeds
         Draws of the frequencies that are compared.
     starts
@@ -103,7 +103,7 @@ class SPEDE:
                 raise InputError(f"SPEDE was given {name}={value}; expected a number above 0")
 
     def solve(self, problem: Problem, *, seed: int = 0) -> SPEDERule:
-        """Plan three times over: a pilot, the choice of the features, the plan itself."""
+        """Plan in three stages: a pilot plan, the choice of the features, the plan itself."""
         if problem.model.ends:
             raise InputError(
                 "SPEDE cannot plan with a chance of ending; use the method auto or value-iteration"
@@ -147,7 +147,7 @@ class SPEDE:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SPEDERule(Compact):
-    """Be greedy for the value of the steps that are left.
+    """Act greedily for the value of the remaining steps.
 
     Attributes
     ----------
@@ -159,8 +159,8 @@ class SPEDERule(Compact):
     guide
         A first guess at the action is features(x) guide, (p, d_a).
     curve
-        What was earned in the model, in a few short episodes from states of the log, by
-        being greedy after each iteration; the first is greed for the reward alone.
+        Returns in the model of acting greedily after each iteration, in a few short episodes from
+        states of the log; the first is greedy for the reward alone.
     choice
         The settings, and the held-out Bellman residual of the plan.
     """
@@ -175,7 +175,7 @@ class SPEDERule(Compact):
 
     @property
     def steps(self) -> int:
-        """Those of the horizon."""
+        """The horizon."""
         return self.greedy.problem.horizon
 
     def begin(self, n: int) -> tuple[()]:
@@ -188,12 +188,12 @@ class SPEDERule(Compact):
 
     @property
     def shape(self) -> Hashable:
-        """What decides how `decide` is compiled: everything but numbers."""
+        """All that the compiled `decide` depends on, except numbers."""
         return self.greedy.shape, self.greedy.problem.horizon
 
     @property
     def numbers(self) -> Any:
-        """What the model says, the features and the weights, the last row repeated."""
+        """The model's numbers, the features, and the weights with the last row repeated."""
         repeated = np.arange(-(-len(self.weights) // ROWS) * ROWS)
         weights = self.weights[np.minimum(repeated, len(self.weights) - 1)]
         return self.greedy.numbers, self.features, weights, self.guide

@@ -15,10 +15,10 @@ from ivvi.planning.progress import step_done
 from ivvi.planning.quadrature import uses_step
 
 STEADY = 1e-11
-"""Spread of V_h - V_h+1 over the states, relative to V, below which it is a constant."""
+"""V_h - V_h+1 counts as constant if its spread over the states, relative to V, is below this."""
 MOST_STEPS = 100_000
 MOST_NUMBERS = 1 << 27
-"""Of coefficients that are kept: 1 GiB."""
+"""Most coefficients that are stored: 1 GiB."""
 
 
 def backward(
@@ -30,10 +30,10 @@ def backward(
     """Return the coefficients (K, p) of the last K steps, and the shifts (H,) of all.
 
     `backup(c, h)` gives V_h at n states from coefficients of G_h, `fit` the coefficients of
-    G_h-1 from V_h. A constant passes through the recursion where neither the reward looks at
-    the step nor an episode ends early: if V_h - V_h+1 is the constant d, V_h-1 - V_h is
-    discount d. When the spread of the difference over the states is negligible, the earlier
-    steps are known without further work.
+    G_h-1 from V_h. If the reward does not depend on the step and no episode ends early, a constant
+    passes through the recursion: if V_h - V_h+1 is the constant d, V_h-1 - V_h is discount d. So
+    when the spread of the difference over the states is negligible, the earlier steps need no
+    further work.
     """
     steps = problem.horizon
     coefficients, before = [fit(np.zeros(n))], np.zeros(n)
@@ -59,7 +59,7 @@ def fixed_point(
     n: int,
     tolerance: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the coefficients (1, p) at rest, and no shift (1,).
+    """Return the coefficients (1, p) of the fixed point, and a shift of zero (1,).
 
     The fixed point lies between V + discount / (1 - discount) times the smallest and the
     largest change of V in a step (MacQueen, 1966); the middle is taken when they are within
@@ -84,7 +84,7 @@ def fixed_point(
 
 
 def _bounds(change: np.ndarray, problem: Problem) -> tuple[float, float]:
-    """Smallest and largest change; around zero where episodes end and constants do not pass."""
+    """Return the smallest and largest change, extended to zero where episodes can end."""
     low, high = float(change.min()), float(change.max())
     return (low, high) if not problem.can_end else (min(low, 0.0), max(high, 0.0))
 

@@ -22,9 +22,9 @@ from ivvi.planning.value_iteration.grid import DEVIATIONS, Grid, reachable_means
 POINTS = {1: 201, 2: 31}
 """Default points on each axis of the grids."""
 MOST_LEVELS, MOST_POINTS = 1024, 40_000
-"""Combinations of levels, and states in all."""
+"""Most combinations of levels, and most states in all."""
 NODES = {1: 9, 2: 25}
-"""Nodes for rewards that look at the next state."""
+"""Nodes for rewards that depend on the next state."""
 
 
 @jax.tree_util.register_dataclass
@@ -34,24 +34,24 @@ class CategoryGrid(Compact):
 
     The mean m holds the probabilities p of the levels; the other columns c follow the level
     that is drawn (`dynamics.next_state_distribution`). G_s is the value of level s averaged over
-    the noise that is left, a spline on a grid; without other columns it is a number. Categories
-    that stay (a ward, a sex) have one level with probability 1, so that only those of the others
-    are summed over.
+    the remaining noise, a spline on a grid; without other columns it is a number. Categories that
+    never change (a ward, a sex) have one level with probability 1, so that the sum is only over
+    levels of the other categories.
 
     Attributes
     ----------
     levels
         States of every combination, (S, d_x), zero in the other columns.
     gain
-        What the other columns learn from the levels, C, (d_x, d_x).
+        The slopes of the other columns' noise on the levels' noise, C, (d_x, d_x).
     nodes, weights
-        Nodes of the noise that is left, (N, d_x), and their weights.
+        Nodes of the remaining noise, (N, d_x), and their weights.
     grid
-        Over the other columns; None without any.
+        The grid over the other columns; None if there are none.
     categories, others
-        Which columns are indicators of which category, and which are not.
+        The indicator columns of each category, and the columns that are not indicators.
     stays
-        Which of the categories are the same in the next state.
+        Which of the categories never change.
     """
 
     kind: ClassVar[str] = "categories"
@@ -104,13 +104,13 @@ class CategoryGrid(Compact):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return what `from_arrays` needs."""
-        own = {"levels": self.levels, "gain": self.gain}
-        own |= {"nodes": self.nodes, "node_weights": self.weights}
-        return own | ({} if self.grid is None else self.grid.arrays())
+        arrays = {"levels": self.levels, "gain": self.gain}
+        arrays |= {"nodes": self.nodes, "node_weights": self.weights}
+        return arrays | ({} if self.grid is None else self.grid.arrays())
 
     @property
     def width(self) -> int:
-        """Numbers that one evaluation touches."""
+        """Numbers that one evaluation uses."""
         return int(self._numbers.shape[1]) * (1 if self.grid is None else self.grid.width)
 
     def nearest(self, x: Array) -> Array:
@@ -135,7 +135,7 @@ class CategoryGrid(Compact):
         """Evaluate the splines of combinations s (n, M), of coefficients (S, p), at y (n, M, d)."""
         xp, (n, width, d) = y.__array_namespace__(), y.shape
         if d > 1:
-            at = [grid(one, y.reshape(-1, d)).reshape(n, width) for one in values]
+            at = [grid(c, y.reshape(-1, d)).reshape(n, width) for c in values]
             return xp.take_along_axis(xp.stack(at, axis=-1), s[..., None], axis=-1)[..., 0]
         # all splines on one line, one after another
         count = values.size - 2
@@ -158,12 +158,13 @@ class CategoryGrid(Compact):
             ends = problem.terminal
             alive = np.ones(count) if ends is None else 1.0 - np.asarray(ends(self.levels))
             return self.levels, lambda values: np.asarray(alive * values)
-        own = Noise(noise.offsets[:, list(self.others)], noise.weights)
+        noise_of_others = Noise(noise.offsets[:, list(self.others)], noise.weights)
         put = np.eye(d)[list(self.others)]
         points = self.grid.lattice()
         states = np.concatenate([level + points @ put for level in self.levels])
         averages = [
-            self.grid.averaging(own, _ending(problem.terminal, level, put)) for level in self.levels
+            self.grid.averaging(noise_of_others, _ending(problem.terminal, level, put))
+            for level in self.levels
         ]
 
         def fit(values: np.ndarray) -> np.ndarray:
@@ -173,7 +174,7 @@ class CategoryGrid(Compact):
         return states, fit
 
     def _chances(self, m: Array, *, stays: bool) -> Array:
-        """Chances of the combinations of those categories that stay, or of the others, (n, .)."""
+        """Return chances of the combinations of categories that stay, or of the others, (n, .)."""
         xp = m.__array_namespace__()
         chance = xp.ones((len(m), 1))
         for category, same in zip(self.categories, self.stays, strict=True):
@@ -184,7 +185,7 @@ class CategoryGrid(Compact):
 
     @property
     def _numbers(self) -> np.ndarray:
-        """Number of each combination of the levels that stay, and of the others, (F, M)."""
+        """The number of each combination, by levels that stay and by the other levels, (F, M)."""
         sizes = [len(category.levels) for category in self.categories]
         axes = sorted(range(len(sizes)), key=lambda i: not self.stays[i])
         staying_count = math.prod(
@@ -195,13 +196,13 @@ class CategoryGrid(Compact):
 
 
 def staying(problem: Problem) -> tuple[bool, ...]:
-    """Return which categories of the state are the same in the next one: facts that are carried."""
-    same = {column for column, source in problem.model.update.copied if column == source}
-    return tuple(set(category.columns) <= same for category in problem.model.categories)
+    """Return whether each category of the state never changes."""
+    carried = {column for column, source in problem.model.update.copied if column == source}
+    return tuple(set(category.columns) <= carried for category in problem.model.categories)
 
 
 def combinations(categories: Categories, d: int) -> np.ndarray:
-    """States of every combination of levels, (S, d), zero in columns that are not indicators."""
+    """Return states of every combination of levels, (S, d), zero in other columns."""
     rows = []
     for picked in itertools.product(*(category.levels for category in categories)):
         state = np.zeros(d)
@@ -212,7 +213,7 @@ def combinations(categories: Categories, d: int) -> np.ndarray:
 
 
 def other_columns(problem: Problem) -> tuple[int, ...]:
-    """Columns of the state that are not indicators."""
+    """Return the columns of the state that are not indicators."""
     model = problem.model
     drawn = {column for category in model.categories for column in category}
     return tuple(i for i in range(len(model.state)) if i not in drawn)
@@ -221,7 +222,7 @@ def other_columns(problem: Problem) -> tuple[int, ...]:
 def _grid_of(
     problem: Problem, others: tuple[int, ...], left: np.ndarray, points: int | None, seed: int
 ) -> Grid:
-    """Cover the log's states and what can be reached from them, with noise around."""
+    """Return a grid that covers the log's states and those reachable from them, with noise."""
     columns = list(others)
     spread = DEVIATIONS * np.sqrt(np.diag(left)[columns])
     states = problem.support

@@ -28,11 +28,11 @@ AT_ONCE = 1 << 22
 class Fitted(Compact):
     """G(m) = E V(m + e) = c . [1, s, s s^T, sqrt(2 / M) cos(frequencies s + phases)].
 
-    s = (m - centre) / scale. Each of these features has its expectation in their span: with
+    s = (m - centre) / scale. The expectation of each feature is in the span of the features: with
     S the covariance of the noise in units of `scale`, E s_i s_j gains S_ij, and a cosine of
-    frequency w is damped by exp(-w . S w / 2). So V, fitted by ridge regression (only the
-    cosines are penalised), is averaged over the noise in closed form; a planning problem
-    with an end is averaged over nodes, and fitted again.
+    frequency w is damped by exp(-w . S w / 2). So V, fitted by ridge regression (only the cosines
+    are penalised), is averaged over the noise in closed form. In problems where episodes can end,
+    it is averaged over nodes and fitted again.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Fitted(Compact):
 
     @classmethod
     def to(cls, states: np.ndarray, seed: int, *, cosines: bool) -> Fitted:
-        """Scale the features to sampled states (n, d_x)."""
+        """Return features scaled to sampled states (n, d_x)."""
         n, d = states.shape
         features = n // PER_FEATURE if cosines else 0
         rng = np.random.default_rng(seed)
@@ -67,7 +67,7 @@ class Fitted(Compact):
 
     @classmethod
     def quadratic(cls, d: int) -> Fitted:
-        """Return a quadratic function of d states as they are."""
+        """Return a quadratic function of d states that are not scaled."""
         return cls(np.zeros(d), np.ones(d), np.zeros((d, 0)), np.zeros(0))
 
     @classmethod
@@ -82,7 +82,7 @@ class Fitted(Compact):
 
     @property
     def width(self) -> int:
-        """Numbers that one evaluation touches."""
+        """Numbers that one evaluation uses."""
         d = len(self.centre)
         return 1 + d + d * (d + 1) // 2 + len(self.phases)
 
@@ -139,7 +139,7 @@ class Fitted(Compact):
         return average
 
     def averaged_features(self, states: np.ndarray, noise: Noise, terminal: Any) -> np.ndarray:
-        """E features(m + e) while alive, around each of the states, (n, p)."""
+        """Return E features(m + e) while alive, around each of the states, (n, p)."""
         step = max(1, AT_ONCE // (len(noise.weights) * self.width))
         blocks = []
         for i in range(0, len(states), step):
@@ -150,7 +150,7 @@ class Fitted(Compact):
 
 
 def sampled_states(problem: Problem, count: int, seed: int) -> np.ndarray:
-    """Return `count` states: half of them the problem's, half one step of any action away."""
+    """Return `count` states: half of them the problem's, half one step with any action away."""
     rng = np.random.default_rng(seed)
     support = problem.support
     states = support[rng.integers(len(support), size=count - count // 2)]

@@ -2,8 +2,8 @@
 
 The next state is its mean plus noise, and the noise is the same around every point. So
 E V(point + e) at the points of the grid is a convolution of the coefficients of V, and an end is
-averaged over the cells around each point. On a line it is a sparse matrix instead: there an end is
-looked at for every point and node of the noise.
+averaged over the cells around each point. In one dimension it is a sparse matrix instead, and an
+end is checked at every point and node of the noise.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from ivvi.planning.quadrature import Noise
 
 MOST_AXES = 4
 POINTS, FINEST = {1: 401, 2: 61, 3: 21, 4: 11}, {1: 401, 2: 141, 3: 41, 4: 19}
-"""Fewest default points on each axis, and the most, taken where all of planning tries no more than
-`MOST_TRIED` actions and keeps no more than `MOST_KEPT` values."""
+"""Fewest and most default points on each axis; as many as possible while all of planning tries at
+most `MOST_TRIED` actions and stores at most `MOST_KEPT` values."""
 MOST_TRIED = {1: 35_000_000, 2: 35_000_000, 3: 60_000_000, 4: 25_000_000}
 MOST_KEPT = 4_000_000
 CLIMBED = 3
-"""What the points of a box cost with the climb from the best of them, in units of their own."""
+"""Cost of the points of a box plus the climb from the best, relative to the points alone."""
 NODES_AT_A_PRICE = 16
-"""Nodes of the noise in a reward that cost as much as the rest of an action."""
+"""Number of nodes of the noise in a reward that cost as much as the rest of an action."""
 DEVIATIONS = 5.0
 """How many standard deviations of noise around the reachable means the grid covers."""
 MOST_POINTS = {1: 20_000, 2: 20_000, 3: 80_000, 4: 200_000}
 AT_ONCE = 1 << 21
 IN_A_CELL = 128
-"""Places around each point of a grid that are asked whether an episode ends there."""
+"""Places around each point of a grid at which an end of the episode is checked."""
 Smoothing = Callable[[np.ndarray], np.ndarray]
 
 
@@ -74,9 +74,9 @@ class Grid(Compact):
         region: tuple[Sequence[float], Sequence[float]] | None = None,
         nodes: int = 1,
     ) -> Grid:
-        """Return the grid that the problem needs, or the one of a region (low, high).
+        """Return the grid that the problem needs, or a grid over a region (low, high).
 
-        `nodes` are those of the noise that a reward of x' meets at every action.
+        `nodes` is the number of nodes of the noise that a reward of x' uses at every action.
         """
         d = len(problem.model.state)
         if d > MOST_AXES:
@@ -97,7 +97,7 @@ class Grid(Compact):
         spread = DEVIATIONS * np.sqrt(np.diag(problem.model.next_cov))
         low, high = problem.support.min(axis=0), problem.support.max(axis=0)
         states = problem.support
-        for _ in range(2):  # from the states themselves, and from anywhere between what they reach
+        for _ in range(2):  # from the states themselves, then from the whole range that they reach
             means = reachable_means(problem, states, seed)
             low = np.minimum(low, means.min(axis=0) - spread)
             high = np.maximum(high, means.max(axis=0) + spread)
@@ -112,7 +112,7 @@ class Grid(Compact):
 
     @property
     def width(self) -> int:
-        """Numbers that one evaluation touches."""
+        """Numbers that one evaluation uses."""
         return int(4 ** len(self.low))
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -150,7 +150,7 @@ class Grid(Compact):
         return first.astype(int), cubes(unit - first)
 
     def line_basis(self, m: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers and values of the four splines of a line that are not zero at m (...)."""
+        """Return numbers and values of the four splines of a line that are not zero at m (...)."""
         first, values = self._axis_basis(m[..., None], np)
         return first + np.arange(4), np.concatenate(values, axis=-1)
 
@@ -182,13 +182,13 @@ class Grid(Compact):
 
 
 def usual_points(problem: Problem, nodes: int = 1) -> int:
-    """Points on each axis: the more, the fewer actions are tried at each in all steps."""
+    """Return the points on each axis: more if fewer actions are tried at each, over all steps."""
     d = len(problem.model.state)
     return int(np.clip(affordable_points(problem, nodes), POINTS[d], FINEST[d]))
 
 
 def affordable_points(problem: Problem, nodes: int = 1) -> float:
-    """Points on each axis at which planning takes some seconds."""
+    """Return the points on each axis with which planning takes some seconds."""
     d, actions = len(problem.model.state), problem.actions
     tried = action_count(actions) * problem.horizon * (1 + (nodes - 1) / NODES_AT_A_PRICE)
     if d <= 2:
@@ -198,12 +198,14 @@ def affordable_points(problem: Problem, nodes: int = 1) -> float:
 
 
 def reachable_means(problem: Problem, states: np.ndarray, seed: int) -> np.ndarray:
-    """Means of the next state from `states` under a few actions each: corners and draws."""
+    """Return means of the next state from `states` under a few actions: corners and draws."""
     actions, rng = problem.actions, np.random.default_rng(seed)
-    few = actions.choices[:8] if actions.is_listed else actions.corners[:, list(actions.discrete)]
-    ends = [actions.join(side, few) for side in (actions.low, actions.high)]
-    some = np.vstack([*ends, actions.sample(16, rng)])
-    pairs = [np.broadcast_to(a, (len(states), len(a))) for a in some]
+    choices = (
+        actions.choices[:8] if actions.is_listed else actions.corners[:, list(actions.discrete)]
+    )
+    ends = [actions.join(side, choices) for side in (actions.low, actions.high)]
+    tried = np.vstack([*ends, actions.sample(16, rng)])
+    pairs = [np.broadcast_to(a, (len(states), len(a))) for a in tried]
     return np.vstack([np.asarray(problem.model.mean(states, a)) for a in pairs])
 
 
@@ -255,7 +257,7 @@ def convolution(grid: Grid, noise: Noise) -> Smoothing:
 
     With c_i the coefficients, E V(point_i + e) = sum_o w_o c_(i + o), and the weights
     w_o = E B_o(e) are the same for all points: a product in Fourier space. Beyond the grid
-    the coefficients at its edge go on.
+    the coefficients at its edge are repeated.
     """
     from scipy import fft
 
@@ -274,17 +276,18 @@ def convolution(grid: Grid, noise: Noise) -> Smoothing:
 
 
 def cubes(t: Any) -> list[Any]:
-    """Values of the four uniform cubic splines that are not zero, t in [0, 1] after a knot."""
-    each = [(1 - t) ** 3, 3 * t**3 - 6 * t**2 + 4, -3 * t**3 + 3 * t**2 + 3 * t + 1, t**3]
-    return [cube / 6 for cube in each]
+    """Return the four uniform cubic splines that are not zero, t in [0, 1] after a knot."""
+    values = [(1 - t) ** 3, 3 * t**3 - 6 * t**2 + 4, -3 * t**3 + 3 * t**2 + 3 * t + 1, t**3]
+    return [cube / 6 for cube in values]
 
 
 def alive_average(grid: Grid, terminal: Any) -> Any:
     """Return the sparse map (n, n) from V at the lattice to V where an episode goes on.
 
-    At a point between whose neighbours an episode may end it is the average of V, linear between
-    the points, times whether it goes on, under the hat function of the point: the hats of all
-    points add up to one, so that neither the mass nor the centre of what is alive moves.
+    At a point near which some states end an episode and others do not, it is the average of V
+    (linear between the points) times whether the episode goes on, under the hat function of the
+    point. The hats of all points add up to one, so that neither the mass nor the centre of the
+    states where episodes go on moves.
     """
     from scipy.sparse import csr_array, diags_array, vstack
 
@@ -300,11 +303,11 @@ def alive_average(grid: Grid, terminal: Any) -> Any:
     share = alive.mean(axis=1)
     edge = np.flatnonzero((share > 0) & (share < 1))
     blocks = [csr_array((0, len(points)))]
-    for some in np.array_split(edge, -(-len(edge) * places.size // AT_ONCE) or 1):
-        columns, weights = _linear_basis(grid, points[some, None] + cell * places)
-        data = weights * alive[some][..., None] / len(places)
-        ends = np.arange(len(some) + 1) * data[0].size if len(some) else np.zeros(1, int)
-        shape = (len(some), len(points))
+    for block in np.array_split(edge, -(-len(edge) * places.size // AT_ONCE) or 1):
+        columns, weights = _linear_basis(grid, points[block, None] + cell * places)
+        data = weights * alive[block][..., None] / len(places)
+        ends = np.arange(len(block) + 1) * data[0].size if len(block) else np.zeros(1, int)
+        shape = (len(block), len(points))
         blocks.append(csr_array((data.ravel(), columns.ravel(), ends), shape=shape))
     whole = diags_array((share == 1).astype(float), format="csr")
     put = csr_array((np.ones(len(edge)), (edge, np.arange(len(edge)))), (len(points), len(edge)))
@@ -314,7 +317,7 @@ def alive_average(grid: Grid, terminal: Any) -> Any:
 def _sides(
     region: tuple[Sequence[float], Sequence[float]], d: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the corners of a region, or refuse it."""
+    """Return the corners of a region, or raise an error if it is not one."""
     low, high = (np.array(side, float) for side in region)
     if low.shape != (d,) or high.shape != (d,) or not (low < high).all():
         raise InputError(
@@ -325,7 +328,7 @@ def _sides(
 
 
 def _weights(grid: Grid, noise: Noise) -> np.ndarray:
-    """E B_o(e) of the splines around a point, (2 radius + 4,) * d_x."""
+    """Return E B_o(e) of the splines around a point, (2 radius + 4,) * d_x."""
     cell = (grid.high - grid.low) / (grid.points - 1)
     unit = np.clip(noise.offsets / cell, -grid.points, grid.points)
     radius = int(np.ceil(np.abs(unit).max()))
@@ -342,7 +345,7 @@ def _weights(grid: Grid, noise: Noise) -> np.ndarray:
 
 
 def _under_a_hat(d: int) -> np.ndarray:
-    """Sobol points of the density (1 - |t|) on [-1, 1] of each axis, (IN_A_CELL, d)."""
+    """Return Sobol points of the density (1 - |t|) on [-1, 1] of each axis, (IN_A_CELL, d)."""
     from scipy.stats import qmc
 
     u = qmc.Sobol(d, rng=np.random.default_rng(0)).random(IN_A_CELL)

@@ -5,9 +5,9 @@ the horizon:
 
     V_h(x) = max_a E[r(x, a, x') + discount V_h+1(x')],   V_h ~ a quadratic function of x,
 
-by regression on the states that the best plan so far visits around step h in the model, and
-some noise away from them. The plan that is greedy for these values visits other states, and the
-values are fitted again there; the best round is kept.
+by regression on the states that the best plan so far visits around step h in the model, and on
+states some noise away from them. The plan that is greedy for these values visits other states, and
+the values are fitted again there. The best round is kept.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STATES, ROUNDS = 150, 3
 WINDOW = 2
 """A step also uses the states of this many steps before and after it."""
 MOST_WIDTH = 400
-"""Coefficients of a quadratic function that are still fitted: 26 states."""
+"""Most coefficients of a quadratic function that are fitted: those of 26 states."""
 MOST_STEPS = 200
 """Longer plans use the values of this many steps to go for all earlier steps."""
 NODES = 64
@@ -46,7 +46,7 @@ class VisitedValue:
     states
         States per step; more where the quadratic function has more coefficients.
     rounds
-        How often the states are visited anew.
+        How often new states are visited.
     first
         The rule whose states are visited first; by default the middle action, always.
     """

@@ -23,11 +23,11 @@ CODED, EXACT, CELLS = "coded", "exact", "cells"
 class StateTable(Compact):
     """G(m) = sum_s P(s | m) V(s) over the rows s of a table of states.
 
-    What the model's mean m says of the next state depends on the table (`law`):
+    How the model's mean m gives the probabilities depends on the table (`law`):
 
     - ``coded``: the rows are indicators of one of d_x categories (and perhaps the row of
-      zeros, a category left out). The mean of an indicator is its probability, so P is m
-      itself, with what an estimate has below 0 cut off.
+      zeros, for a category left out). The mean of an indicator is its probability, so P is m
+      itself, with estimates below 0 set to 0.
     - ``exact``: the model has no noise; from every row every action leads to a row.
     - ``cells``: one column with noise. P is the Gaussian's mass between the midpoints of
       neighbouring rows.
@@ -49,7 +49,7 @@ class StateTable(Compact):
 
     @classmethod
     def of(cls, problem: Problem) -> StateTable:
-        """Take the distinct states of the problem as the table."""
+        """Return the table of the distinct states of the problem."""
         rows, d = np.unique(problem.support, axis=0), len(problem.model.state)
         if len(rows) > MOST_ROWS:
             raise InputError(
@@ -75,7 +75,7 @@ class StateTable(Compact):
 
     @property
     def width(self) -> int:
-        """Numbers that one evaluation touches."""
+        """Numbers that one evaluation uses."""
         return len(self.rows)
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -102,7 +102,7 @@ class StateTable(Compact):
         return rows, self.probabilities(m).T
 
     def probabilities(self, m: Array) -> Array:
-        """P(s | m), (n, d_x) to (n, S)."""
+        """Return P(s | m), (n, d_x) to (n, S)."""
         from jax.scipy.stats import norm
 
         xp = m.__array_namespace__()
@@ -116,7 +116,7 @@ class StateTable(Compact):
         return xp.diff(xp.concatenate([0 * m, below, 0 * m + 1], axis=-1), axis=-1)
 
     def design(self, problem: Problem) -> Callable[[np.ndarray], np.ndarray]:
-        """Return the map from V at the rows to what a row is worth: nothing where it ends."""
+        """Return the map from V at the rows to their values: zero where a row ends the episode."""
         ends = problem.terminal
         alive = 1.0 if ends is None else 1.0 - np.asarray(ends(self.rows))
         return lambda values: np.asarray(alive * values)
@@ -135,7 +135,7 @@ def _closest(x: Array, rows: np.ndarray) -> Any:
 
 
 def _check_exact(problem: Problem, rows: np.ndarray) -> None:
-    """Refuse a model without noise that leaves the table, or a box of actions."""
+    """Raise an error if a model without noise leaves the table, or actions are a box."""
     if not problem.actions.is_finite:
         raise InputError(
             "a table of states without noise was requested with a box of actions; expected a "

@@ -3,7 +3,7 @@
     V_H = 0,   Q_h(x, a) = E[r_h(x, a, x') + discount V_h+1(x')],   V_h(x) = max_a Q_h(x, a)
 
 with x' = m + e, m = W phi(x, a), e ~ N(0, noise_cov). The noise does not depend on x and a, so
-the expectation of V is a function of m alone, G_h(m) = E V_h+1(m + e); only G is stored, so
+the expectation of V is a function of m alone, G_h(m) = E V_h+1(m + e). Only G is stored, so
 choosing an action needs no integration.
 """
 
@@ -49,8 +49,8 @@ VALUES = ("auto", "grid", "categories", "fitted", "quadratic", "tabular", "unbou
 CONVOLVED = 1 << 14
 """Nodes of the noise on grids of more than one dimension, where they cost next to nothing."""
 CLIMB, FEW = 8, 2
-"""Newton steps of a backup, and nets on a grid of more than two dimensions: the error of the value
-is the square of that of the action."""
+"""Newton steps of a backup, and nets on a grid of more than two dimensions. Few are enough: the
+error of the value is the square of the action's error."""
 KINDS: dict[Any, Any] = {
     "grid": Grid,
     "categories": CategoryGrid,
@@ -69,9 +69,9 @@ class ValueIteration:
     value
         ``grid`` (cubic splines, d_x at most 4), ``categories`` (a grid of up to two other
         states for every combination of their levels), ``fitted`` (quadratic plus Fourier
-        features of sampled states), ``quadratic``, ``tabular`` (the states that are given are
-        all there are), ``unbounded`` (Riccati's closed form as if every action were allowed; the
-        actions taken are allowed ones), or ``auto``: tabular or categories for indicators,
+        features of sampled states), ``quadratic``, ``tabular`` (there are no states besides those
+        given), ``unbounded`` (Riccati's closed form as if every action were allowed; the actions
+        taken are allowed ones), or ``auto``: tabular or categories for indicators,
         quadratic where Riccati's closed form holds, else a grid in one or two dimensions and
         fitted in more.
     points
@@ -83,13 +83,13 @@ class ValueIteration:
     nodes
         Nodes of Gauss-Hermite on each axis of the noise, or draws.
     stationary
-        Look for the fixed point of an endless discounted problem instead of planning for the
+        Find the fixed point of an endless discounted problem instead of planning for the
         horizon; needs a discount below 1.
     tolerance
         Largest error of the fixed point, relative to the largest value.
     region
-        Lowest and highest values of the states that a grid covers; by default those of the log
-        and what the model can reach from them.
+        Lowest and highest states that a grid covers; by default those of the log
+        and those that the model can reach from them.
     """
 
     value: str = "auto"
@@ -112,8 +112,8 @@ class ValueIteration:
     def solve(self, problem: Problem, *, seed: int = 0) -> ValueRule:
         """Plan, and report each step (`planning.progress`)."""
         if self.stationary and (problem.discount == 1 or uses_step(problem)):
-            what = "the discount is 1" if problem.discount == 1 else "the reward uses the step"
-            raise InputError(f"a stationary plan is impossible because {what}; remove stationary")
+            reason = "the discount is 1" if problem.discount == 1 else "the reward uses the step"
+            raise InputError(f"a stationary plan is impossible because {reason}; remove stationary")
         with jax.enable_x64(True):
             return self._closed_form(problem) or self._iterated(problem, seed)
 
@@ -200,7 +200,7 @@ class ValueRule(Compact):
     noise
         Nodes for rewards that look at x'; one node otherwise.
     planner
-        The word of what made it: a value function of `ValueIteration`, or ``visited``.
+        The planner's word: a value function of `ValueIteration`, or ``visited``.
     """
 
     kind: ClassVar[str] = "value-iteration"
@@ -213,7 +213,7 @@ class ValueRule(Compact):
 
     @property
     def steps(self) -> int | None:
-        """Those of the horizon; any number when the plan is stationary."""
+        """The horizon; None, for any number, when the plan is stationary."""
         return len(self.shifts) if len(self.shifts) == self.problem.horizon else None
 
     @classmethod
@@ -240,7 +240,7 @@ class ValueRule(Compact):
         return settings, arrays | self.values.arrays()
 
     def begin(self, n: int) -> Any:
-        """Nothing is remembered."""
+        """Return the empty memory: the rule is stateless."""
         return ()
 
     def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
@@ -249,14 +249,14 @@ class ValueRule(Compact):
 
     @cached_property
     def shape(self) -> Hashable:
-        """What decides how `decide` is compiled: everything but numbers."""
+        """All that the compiled `decide` depends on, except numbers."""
         parts = (self.values, self.coefficients, self.shifts, self.noise)
         leaves, tree = jax.tree_util.tree_flatten(parts)
         return self.problem.shape, tree, tuple(np.shape(leaf) for leaf in leaves)
 
     @property
     def numbers(self) -> Any:
-        """What the model says, how values are evaluated, and their coefficients."""
+        """The model's numbers, the value function, and its coefficients."""
         parts = (self.values, self.coefficients, self.shifts, self.noise)
         return self.problem.numbers, *parts
 
@@ -265,13 +265,13 @@ class ValueRule(Compact):
         return self._best(numbers, x, h)[0], memory
 
     def value(self, x: Any, step: int = 0) -> np.ndarray:
-        """V_h(x) in the model, (n,), for states (n, d_x) at a step h."""
+        """Return V_h(x) in the model, (n,), for states (n, d_x) at a step h."""
         with jax.enable_x64(True):
             states = jnp.atleast_2d(jnp.asarray(x, dtype=jnp.float64))
             return np.asarray(self._value(states, step))
 
     def ahead(self, m: np.ndarray, step: int) -> np.ndarray:
-        """What means m (n, d_x) of the next state are worth at a step h, G_h(m), (n,)."""
+        """Return the values G_h(m), (n,), of means m (n, d_x) of the next state at a step h."""
         n_values, steps = len(self.coefficients), len(self.shifts)
         c = self.coefficients[np.clip(step - (steps - n_values), 0, n_values - 1)]
         with jax.enable_x64(True):
@@ -334,7 +334,7 @@ def _is_wide(values: Any) -> bool:
 
 
 def width_of(values: Any, noise: Noise) -> int:
-    """Numbers that one value of Q touches."""
+    """Return how many numbers one value of Q uses."""
     return int(values.width + noise.offsets.size)
 
 
