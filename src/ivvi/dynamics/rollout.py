@@ -7,7 +7,7 @@ holds in a simulator and in an estimated model.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any, Protocol
@@ -177,7 +177,7 @@ def run_episodes(
     discount: Any = 1.0,
     keep: bool = False,
 ) -> Any:
-    """Run episodes side by side in one loop for `jax.jit`; `_called` is for other policies.
+    """Run episodes side by side in one loop for `jax.jit`; `called_steps` is for other policies.
 
     Parameters
     ----------
@@ -240,15 +240,12 @@ def _compiled(simulator: Any, decision: Decision, horizon: int, keep: bool) -> C
 
 def _called(simulator: Any, policy: Any, keys: Array, horizon: int, keep: bool) -> Any:
     """Call a function of NumPy states once for each step."""
-    step = _compiled_step(simulator)
-    x, alive = np.asarray(_starts(simulator, keys)), np.ones(len(keys))
+    step, starts = _compiled_step(simulator), np.asarray(_starts(simulator, keys))
     rewards = np.empty((len(keys), horizon))
-    states, actions = [x], []
-    for h in range(horizon):
-        a = called_actions(policy, x, h)
-        if a.shape[1] != simulator.d_a:
-            raise _wrong_shape(a, f"expected {(len(x), simulator.d_a)}")
-        x, rewards[:, h], alive = map(np.asarray, step(keys, h + 1, x, a, alive))
+    states, actions = [starts], []
+    path = called_steps(policy, partial(step, keys), starts, horizon, d_a=simulator.d_a)
+    for h, (_, a, r, x) in enumerate(path):
+        rewards[:, h] = r
         if keep:
             states.append(x)
             actions.append(a)
@@ -257,11 +254,42 @@ def _called(simulator: Any, policy: Any, keys: Array, horizon: int, keep: bool) 
     return np.stack(states, axis=1), np.stack(actions, axis=1), rewards
 
 
+def called_steps(
+    policy: Callable[..., Any],
+    step: Callable[..., Any],
+    starts: np.ndarray,
+    horizon: int,
+    *,
+    d_a: int | None = None,
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    """Run episodes side by side under a function of NumPy states, called once for each step.
+
+    Parameters
+    ----------
+    policy
+        States (n, d_x), and the step if it needs it, to actions (n, d_a).
+    step
+        (h, x, a, alive) to next states, rewards and who is left (`take_step`).
+    starts
+        First states (..., d_x).
+
+    Yields
+    ------
+    States (..., d_x), actions (..., d_a), rewards (...) and next states of each step.
+    """
+    x, alive = starts, np.ones(starts.shape[:-1])
+    for h in range(horizon):
+        a = called_actions(policy, x.reshape(-1, x.shape[-1]), h, d_a).reshape(*x.shape[:-1], -1)
+        following, r, alive = map(np.asarray, step(h, x, a, alive))
+        yield x, a, r, following
+        x = following
+
+
 @lru_cache(maxsize=64)
 def _compiled_step(simulator: Any) -> Callable[..., Any]:
     step = _stepper(simulator)
     return jax.jit(  # type: ignore[no-any-return]
-        lambda keys, time, x, a, alive: take_step(x, alive, *step(keys, time, x, a))
+        lambda keys, h, x, a, alive: take_step(x, alive, *step(keys, h + 1, x, a))
     )
 
 
@@ -280,7 +308,9 @@ def _starts(simulator: Any, keys: Array) -> Array:
     return jax.vmap(lambda key: simulator.initial(jax.random.fold_in(key, 0)))(keys)
 
 
-def called_actions(policy: Callable[..., Any], states: np.ndarray, step: int) -> np.ndarray:
+def called_actions(
+    policy: Callable[..., Any], states: np.ndarray, step: int, d_a: int | None = None
+) -> np.ndarray:
     """Return the actions (n, d_a) of a user's function of states (n, d_x).
 
     The function gets the step if it has a parameter `step` without a default.
@@ -297,6 +327,8 @@ def called_actions(policy: Callable[..., Any], states: np.ndarray, step: int) ->
         ) from error
     if rows.ndim != 2 or len(rows) != len(states):
         raise _wrong_shape(rows, f"expected one row for each of {len(states)} states")
+    if d_a is not None and rows.shape[1] != d_a:
+        raise _wrong_shape(rows, f"expected {(len(states), d_a)}")
     return rows
 
 

@@ -20,7 +20,7 @@ from ivvi._io.result import Compact
 from ivvi.dynamics.end_payoffs import all_ends
 from ivvi.dynamics.next_state_distribution import Categories, next_state
 from ivvi.dynamics.range_clamping import FAR, beyond
-from ivvi.dynamics.rollout import called_actions, run_episodes, take_step
+from ivvi.dynamics.rollout import called_steps, run_episodes, take_step
 from ivvi.dynamics.state_update import StateUpdate
 from ivvi.evaluation.actors import Actor, Fixed, Planned
 from ivvi.evaluation.model_draws import ModelDraws
@@ -265,17 +265,14 @@ def _steps_called(
     task: RolloutTask, policy: Any, models: ModelDraws, x: Array, keys: Array
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield states (draws, n, d_x), actions and rewards (draws, n) of each step."""
-    step, alive = _compiled_step(task), jnp.ones(x.shape[:2])
-    for h in range(task.horizon):
-        states = np.asarray(x).reshape(-1, x.shape[-1])
-        before, a = np.asarray(x), called_actions(policy, states, h).reshape(*x.shape[:2], -1)
-        x, r, alive = step(models, x, a, keys, h, alive)
-        yield before, a, np.asarray(r)
+    step = partial(_compiled_step(task), models, keys)
+    for before, a, r, _ in called_steps(policy, step, np.asarray(x), task.horizon):
+        yield before, a, r
 
 
 @lru_cache(maxsize=32)
 def _compiled_step(task: RolloutTask) -> Callable[..., Any]:
-    def step(models: ModelDraws, x: Array, a: Array, keys: Array, h: Array, alive: Array) -> Any:
+    def step(models: ModelDraws, keys: Array, h: Array, x: Array, a: Array, alive: Array) -> Any:
         noise = _noise(_at(keys, h), x.shape)
         return take_step(x, alive, *task.step(models, x, a, noise, h))
 
