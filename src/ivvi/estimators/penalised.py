@@ -184,7 +184,7 @@ class _PenalisedEquations(Compact):
         return cls(gram, c, each, scale, scale_y, rows.phi_kept, mean, mean_y, design.constant)
 
     def grid(self, kind: str) -> Floats:
-        """Penalties from one that leaves nothing (lasso) or little (ridge) to no penalty."""
+        """Falling penalties, from one that leaves nothing (lasso) or little (ridge) to zero."""
         if kind == "lasso":
             top = float(np.abs(self.c / self.each).max())
             return top * np.append(np.geomspace(1, 1e-5 if self.each.max() > 1 else 1e-4, GRID), 0)

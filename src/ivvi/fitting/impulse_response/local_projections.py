@@ -296,8 +296,8 @@ def _covariance(
 def _anchored(covariance: Floats, spec: ResponseSpec) -> Floats:
     """Replace the variance at h = 0, where both responses are the fit's coefficient, by the fit's.
 
-    With several clusters, negative eigenvalues are cut to zero in the coordinates of the sums.
-    Those of responses are others, so that up to a percent of the standard error can be missing.
+    What several clusterings add is cut at zero in the coordinates of the sums. The coordinates of
+    responses are others, in which up to a percent of the standard error can be missing.
     """
     at = spec.fit.estimate.design.phi_names.index(spec.action)
     own = float(spec.fit.se[spec.output, at])

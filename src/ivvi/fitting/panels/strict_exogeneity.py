@@ -194,8 +194,8 @@ def _rows_of(
     groups = [unit, *(codes[name] for name in clusters if name in codes)]
     groups += [moment] if {roles.step, roles.dates} & set(clusters) else []
     groups += [codes[name] for name in others if _holds(codes[name], unit)]
-    groups = [codes for codes in groups if codes.max() + 1 >= FEWEST_GROUPS]
-    groups += [codes for codes in _shared(rows, unit, moment) if codes.max() + 1 >= FEWEST_PATHS]
+    groups = [group for group in groups if group.max() + 1 >= FEWEST_GROUPS]
+    groups += [group for group in _shared(rows, unit, moment) if group.max() + 1 >= FEWEST_PATHS]
     parts = parts_of(design, rows, noisy)
     return _Rows(
         parts, rows.z, rows.weight, unit, codes_of(step), [unit, moment, *absorbed], groups

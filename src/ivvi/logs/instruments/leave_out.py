@@ -157,7 +157,7 @@ class _LeaveOutRows(Compact):
         return _stacked([self.values[name] for name in names], len(self.weight))
 
     def adjusted(self, group: Ints, z: Floats) -> Floats:
-        """Return leave-one-out means z (n, m) of a group less what controls bring back of a row."""
+        """Return the leave-one-out means z (n, m) of a group less what brings back the row."""
         w, main, rest = self.weight, *self._controls()
         pair = _crossed(group, self.unit)
         mass = np.bincount(main, w)[main]

@@ -339,9 +339,8 @@ def check_same_names(first: Any, expected: pa.Schema, file: Any, other: pa.Schem
     missing = [name for name in expected.names if name not in other.names]
     extra = [name for name in other.names if name not in expected.names]
     if missing or extra:
-        problem = f"lacks column {missing[0]!r}"
-        if not missing:
-            problem = f"has another column, {extra[0]!r}"
+        lacks = f"lacks column {missing[0]!r}" if missing else ""
+        problem = lacks or f"has another column, {extra[0]!r}"
         raise FileError(f"{file} {problem}: its columns differ from those of {first}")
 
 
