@@ -85,7 +85,7 @@ def interval(  # noqa: PLR0913
         fit, own_log = load_fit(log, trust=trusted(trust)), None
         if rows is not None:
             own_log = open_like(rows, fit.roles, drop_missing=fit.counts.missing > 0)
-        told = fit.notes + fit.doubts
+        warning_texts = fit.notes + fit.doubts
         result = confidence_set(fit, log=own_log, **effect)
     else:
         if rows is not None:
@@ -96,15 +96,15 @@ def interval(  # noqa: PLR0913
             warnings.simplefilter("always", IvviWarning)
             with progress("reading", logs.num_rows) as bar:
                 result = confidence_set(logs, phi=phi, psi=psi, seed=seed, progress=bar, **effect)
-        told = tuple(str(one.message) for one in caught)
-    for text in told:
+        warning_texts = tuple(str(warning.message) for warning in caught)
+    for text in warning_texts:
         warn(text)
     say(str(result), quiet=json == "-")
     emit_json(result, json, force=force)
 
 
 def parse_combination(text: str) -> str | dict[str, float]:
-    """Turn ``a0:1,a1:-0.5`` into weights; a plain name stays as it is."""
+    """Return the weights of ``a0:1,a1:-0.5``; return a plain name unchanged."""
     if ":" not in text:
         return text
     weights = {}
