@@ -268,7 +268,7 @@ def stays(patients: int, seed: int) -> dict[str, object]:
 
 
 def stay_value(actions: np.ndarray | None) -> float:
-    """Return what actions [day, condition] of eight earn in truth; the best without any."""
+    """Return the true value of actions [day, condition] of eight; by default of the best ones."""
     V = np.zeros(3)
     for h in reversed(range(DAYS)):
         Q = TOMORROW @ np.append(V, [DIES, LEAVES])

@@ -49,7 +49,7 @@ for name in names["x"]:
 
 
 def commands(log: Path, folder: Path) -> dict[str, list[str]]:
-    """Return what each tool runs."""
+    """Return the command of each tool."""
     fit = [
         sys.executable,
         "-m",

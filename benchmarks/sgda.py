@@ -49,7 +49,7 @@ class Ours:
         self.points = log_points(self.steps)
 
     def __call__(self) -> np.ndarray:
-        """Take all steps; returns the last iterates."""
+        """Take all steps; return the last iterates."""
         Phi, Psi, Y = self.rows
         shape, d_psi = (Y.shape[-1], Phi.shape[-1]), Psi.shape[-1]
         settings = {"schedule": SCHEDULE, "sign": 1.0, "tail": self.steps // 2}

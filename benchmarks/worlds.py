@@ -68,7 +68,7 @@ def simple_rivals(world: World, log: dict[str, np.ndarray]) -> dict[str, list[np
 
 
 def rivals_earn(world: World, log: dict, episodes: int, seed: int) -> dict[str, float]:
-    """Return what the best rivals earn: of nothing and usual, and of those and the held ones."""
+    """Return the returns of the best rivals: nothing and usual, and these with held actions."""
     rivals = simple_rivals(world, log)
     usual = max(run(world, held(a), episodes, seed).mean() for a in rivals["usual"])
     rank = sorted(rivals["held"], key=lambda a: -run(world, held(a), 50, seed).mean())
@@ -105,7 +105,7 @@ def decisions(world: World, policy: Any, model: Any, log: dict) -> dict[str, Any
 
 
 def compared(policy: Any) -> dict[str, Any]:
-    """Return what the plan says of itself: its candidates and its bound, where it does."""
+    """Return the plan's own comparison: its candidates and its bound, where it has one."""
     comparison = getattr(policy, "comparison", None)
     if comparison is None:
         return {}

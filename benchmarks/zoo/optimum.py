@@ -69,7 +69,7 @@ def normal_nodes(count: int = NODES) -> tuple[np.ndarray, np.ndarray]:
 
 
 def axis_weights(points: np.ndarray, axis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return where points (..,) lie on an axis: the index below, and the share of the one above."""
+    """Return the places of points (..,) on an axis: the index below, and the weight of the next."""
     place = np.clip((points - axis[0]) / (axis[1] - axis[0]), 0, len(axis) - 1)
     below = np.minimum(place.astype(int), len(axis) - 2)
     return below, place - below
@@ -119,7 +119,7 @@ def pairs(x: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def alive(world: World, v: np.ndarray) -> np.ndarray:
-    """Tell where an episode goes on, for first states v of any shape."""
+    """Return whether an episode goes on, for first states v of any shape."""
     rest = np.zeros((v.size, world.d_x - 1))
     return ~world.is_over(np.column_stack([v.reshape(-1, 1), rest])).reshape(v.shape)
 

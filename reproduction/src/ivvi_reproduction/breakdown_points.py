@@ -158,7 +158,7 @@ def measure(question: str, dim: int, setting: str, seed: int = 0) -> BreakdownCo
 
 
 def root(function: Callable[[float], float], end: float) -> float:
-    """Return where a function that is positive at 0 first changes its sign towards `end`."""
+    """Return the first change of sign, towards `end`, of a function that is positive at 0."""
     from scipy.optimize import brentq
 
     cached = cache(lambda share: function(share * end))

@@ -81,7 +81,7 @@ def descend(
     runs: int,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Take one step a row from W_0 = 0 in all runs; returns W at points, (points, runs, d_x, 3)."""
+    """Take a step per row from W_0 = 0 in all runs; return W at points, (points, runs, d_x, 3)."""
     W, K = np.zeros((runs, design.d_x, 3)), np.zeros((runs, design.d_x, 3))
     path, at_once = [], 1024
     for start in range(0, points[-1], at_once):

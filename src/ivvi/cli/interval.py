@@ -66,7 +66,7 @@ def interval(  # noqa: PLR0913
     json: Json = None,
     force: Force = False,
 ) -> None:
-    """Give a confidence set for one effect that is valid however weak the instrument is."""
+    """Compute a confidence set for one effect that is valid however weak the instrument is."""
     from ivvi.estimators import StandardErrors
     from ivvi.fitting.effects.interval import interval as confidence_set
     from ivvi.fitting.incremental.saved_moments import open_like

@@ -218,7 +218,7 @@ def check_json_target(
 
 
 def emit_json(value: Any, target: str | None, *, force: bool, **more: Any) -> None:
-    """Write JSON values to the file `target`, or to standard output for ``-``; not for None.
+    """Write JSON values to the file `target`, or to standard output for ``-``; None writes nothing.
 
     For a result, its `to_json` is called, but only if needed; `more` is added to the values.
     """

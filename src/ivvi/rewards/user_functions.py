@@ -49,15 +49,15 @@ class NamedColumns:
     [70.0, 60.0]
     """
 
-    def __init__(self, what: str, names: Sequence[str], values: Array) -> None:
-        self.what, self.names, self.values = what, tuple(names), values
+    def __init__(self, label: str, names: Sequence[str], values: Array) -> None:
+        self.label, self.names, self.values = label, tuple(names), values
 
     def __getitem__(self, name: str) -> Array:
         """Return a column, (n,)."""
         if name not in self.names:
             near = nearest(name, self.names) if isinstance(name, str) else ""
             raise ColumnError(
-                f"the reward asks for {self.what}[{name!r}]{near or '; known: '}"
+                f"the reward asks for {self.label}[{name!r}]{near or '; known: '}"
                 f"{'' if near else ', '.join(self.names)}"
             )
         return self.values[:, self.names.index(name)]
