@@ -65,23 +65,23 @@ def peer(log: Path, folder: Path) -> None:
     theirs = np.array(json.loads((folder / "peer.json").read_text()))
     ours = json.loads((folder / "fit.json").read_text())
     at = [ours["phi"].index(name) for name in ("x", "a")]
-    own = np.array([[ours[key][0][i] for key in ("W", "se")] for i in at])
-    gap = np.abs(own / theirs - 1).max(axis=0)
+    of_ivvi = np.array([[ours[key][0][i] for key in ("W", "se")] for i in at])
+    gap = np.abs(of_ivvi / theirs - 1).max(axis=0)
     print(f"{'pyfixest, unit and year':<34}{cpu:>8.2f}{wall:>8.2f}{memory:>10.0f}")
     print(f"relative difference of coefficients {gap[0]:.1e}, of standard errors {gap[1]:.1e}")
 
 
 def measure(log: Path, folder: Path, repeats: int) -> None:
     """Print a row for each fit of one log."""
-    found = {}
-    for _ in range(repeats):  # interleaved: a busy machine disturbs all alike
+    timings = {}
+    for _ in range(repeats):  # interleaved: a busy machine disturbs all equally
         for se in ("unadjusted", "robust"):
             for name, absorb in EFFECTS.items():
                 command = [sys.executable, "-m", "ivvi", "fit", str(log), *COLUMNS, *absorb]
                 more = ["--se", se, "--out", str(folder / "model"), "--force"]
-                told = ["--json", str(folder / "fit.json")] if se == "unadjusted" else []
-                found.setdefault((se, name), []).append(run([*command, *more, *told]))
-    best = {key: np.min(runs, axis=0) for key, runs in found.items()}
+                output = ["--json", str(folder / "fit.json")] if se == "unadjusted" else []
+                timings.setdefault((se, name), []).append(run([*command, *more, *output]))
+    best = {key: np.min(runs, axis=0) for key, runs in timings.items()}
     for (se, name), (cpu, wall, memory) in best.items():
         ratio = cpu / best[se, "none"][0]
         label = f"{log.stem.partition('-')[0]}; {se}; {name}"

@@ -27,9 +27,9 @@ def main() -> None:
     """Plan a policy unless one is given, and time it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("policy", nargs="?", help="folder of a policy; two states of the paper's")
-    given = parser.parse_args().policy
+    policy = parser.parse_args().policy
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(given) if given else planned(Path(folder) / "policy")
+        path = Path(policy) if policy else planned(Path(folder) / "policy")
         rows = timed(path)
     print(f"load {os.getloadavg()[0]:.1f}; milliseconds by run: median, 99%, 99.9%")
     for row in rows:

@@ -76,8 +76,8 @@ def fit_robust(log):
 
 def prepare_gemm(x, a, z, y):
     """phi, psi and y, ready to be multiplied."""
-    one = np.ones((len(x), 1))
-    return np.hstack([one, x, a]), np.hstack([one, x, z]), y
+    ones = np.ones((len(x), 1))
+    return np.hstack([ones, x, a]), np.hstack([ones, x, z]), y
 
 
 def fit_gemm(phi, psi, y):
@@ -135,8 +135,8 @@ def measure(tool: str, data: Path) -> dict[str, object]:
         rows = [arrays[name] for name in "xazy"]
     fit: Callable = globals()[f"fit_{tool}"]
     prepare: Callable = globals().get(f"prepare_{tool}", lambda *arrays: arrays)
-    few, ready = prepare(*(part[:2000] for part in rows)), prepare(*rows)
-    fit(*few)  # imports and first-call costs
+    first_rows, ready = prepare(*(part[:2000] for part in rows)), prepare(*rows)
+    fit(*first_rows)  # imports and first-call costs
     seconds, W = [], None
     for _ in range(REPEATS[tool]):
         started = time.process_time()
@@ -172,11 +172,11 @@ def compare(k: int, options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "rows.npz"
         np.savez(data, **{n: np.ascontiguousarray(getattr(batch, n)) for n in "xazy"})
-        found = {tool: run_tool(tool, data, options) for tool in options.tools.split(",")}
-    base = found["ivvi"]
+        results = {tool: run_tool(tool, data, options) for tool in options.tools.split(",")}
+    base = results["ivvi"]
     print(f"\nlinear k = {k}, setting I, {len(batch):,} rows, one BLAS thread, CPU seconds")
     print(f"{'tool':<14}{'seconds':>10}{'ratio to ivvi':>15}{'memory MiB':>12}   coefficients")
-    for tool, result in found.items():
+    for tool, result in results.items():
         if "error" in result:
             print(f"{tool:<14}{'not run: ' + result['error']}")
             continue

@@ -93,8 +93,8 @@ def demand_error(fit: ivvi.Fit, *, bent: bool = False) -> float:
     axes = (np.linspace(10, 25, 20), np.linspace(0, 10, 20), np.arange(1.0, 8.0))
     price, when, kind = (part.ravel() for part in np.meshgrid(*axes, indexing="ij"))
     x, a = np.column_stack([when, kind]), price[:, None]
-    said = fit.estimate.design.phi(x, a) @ fit.W.T
-    return float(np.mean((said[:, 0] - demand_mean(x, a, bent)) ** 2))
+    predicted = fit.estimate.design.phi(x, a) @ fit.W.T
+    return float(np.mean((predicted[:, 0] - demand_mean(x, a, bent)) ** 2))
 
 
 def zoo_rows(n: int, name: str, seed: int) -> tuple[Any, Any, Any, Any]:
@@ -112,8 +112,8 @@ def zoo_run(name: str, word: str, seed: int, n: int = 2000) -> float:
     a, z, _, y = zoo_rows(n, name, seed)
     fit = ivvi.estimate(opened(np.zeros((n, 0)), a[:, None], z, (y / unit)[:, None]), phi=word)
     a, _, truth, _ = zoo_rows(4000, name, 10**9 + 1)
-    said = fit.estimate.design.phi(np.zeros((len(a), 0)), a[:, None]) @ fit.W.T
-    return float(np.mean((said[:, 0] - truth / unit) ** 2))
+    predicted = fit.estimate.design.phi(np.zeros((len(a), 0)), a[:, None]) @ fit.W.T
+    return float(np.mean((predicted[:, 0] - truth / unit) ** 2))
 
 
 def varying(n: int, seed: int, horizon: int = 50) -> ivvi.Log:
@@ -171,17 +171,17 @@ def measured(run: Callable[[str, int], float], seeds: range) -> str:
 
 def effect_error(word: str, n: int, seed: int) -> float:
     """Root mean square error of the effect."""
-    found = ivvi.effect(ivvi.estimate(varying(n, seed), phi=word), "a0", "x0")
-    return float(np.sqrt(np.mean((found.estimate - 1.5 * np.sin(1.5 * found.x)) ** 2)))
+    curve = ivvi.effect(ivvi.estimate(varying(n, seed), phi=word), "a0", "x0")
+    return float(np.sqrt(np.mean((curve.estimate - 1.5 * np.sin(1.5 * curve.x)) ** 2)))
 
 
 def covered(n: int, seeds: range) -> float:
     """Share of points of the effect's curve inside their own 95% band, features chosen."""
     shares = []
     for seed in seeds:
-        found = ivvi.effect(ivvi.estimate(varying(n, seed), phi="auto"), "a0", "x0")
-        truth = 1.5 * np.sin(1.5 * found.x)
-        shares.append(np.mean((found.low <= truth) & (truth <= found.high)))
+        curve = ivvi.effect(ivvi.estimate(varying(n, seed), phi="auto"), "a0", "x0")
+        truth = 1.5 * np.sin(1.5 * curve.x)
+        shares.append(np.mean((curve.low <= truth) & (truth <= curve.high)))
     return float(np.mean(shares))
 
 
@@ -223,8 +223,8 @@ def switches(seeds: range, dim: int) -> None:
             errors.append([judged(fit, log, EFFECT[:dim, 0])[0] for fit in (chosen, plain)])
         bent = len(seeds) - labels["linear"]
         auto, straight = np.mean(errors, axis=0)
-        told = f"{bent} of {len(seeds)} bent, error {auto:.4g} (linear {straight:.4g})"
-        print(f"linear world k={dim}, {name}: {told} {dict(labels)}", flush=True)
+        counts = f"{bent} of {len(seeds)} bent, error {auto:.4g} (linear {straight:.4g})"
+        print(f"linear world k={dim}, {name}: {counts} {dict(labels)}", flush=True)
 
 
 def large(rows: int, seed: int) -> None:

@@ -80,14 +80,16 @@ def main() -> None:
                 with contextlib.redirect_stdout(io.StringIO()):
                     model = getattr(inference, peer)()
                     model.fit(data)
-                    said = model.predict(data.test)
-                error = np.mean((np.asarray(said).ravel() - np.asarray(data.test.g).ravel()) ** 2)
-                told = f"{error:.4g}"
+                    predicted = model.predict(data.test)
+                error = np.mean(
+                    (np.asarray(predicted).ravel() - np.asarray(data.test.g).ravel()) ** 2
+                )
+                outcome = f"{error:.4g}"
             except Exception as problem:  # a peer's own fault is a result here
-                told = f"failed: {problem}"
+                outcome = f"failed: {problem}"
             seconds = time.process_time() - started
             place = f"demand {options.rho} {options.rows}"
-            print(f"{place}, {peer}: {told} ({seconds:.1f} s)", flush=True)
+            print(f"{place}, {peer}: {outcome} ({seconds:.1f} s)", flush=True)
 
 
 if __name__ == "__main__":

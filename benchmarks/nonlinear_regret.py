@@ -67,13 +67,13 @@ class World:
         below = np.minimum(place.astype(int), len(self.states) - 2)
         above = place - below
         reward = -self.weight * self.states**2
-        value, found, rows = reward.copy(), [], np.arange(len(reward))
+        value, policy, rows = reward.copy(), [], np.arange(len(reward))
         for step in reversed(range(self.horizon)):
             later = (value[below] * (1 - above) + value[below + 1] * above) @ shares
             best = later.argmax(axis=1) if choices is None else choices[step]
-            found.append(best)
+            policy.append(best)
             value = reward + later[rows, best]
-        return value, np.array(found[::-1])
+        return value, np.array(policy[::-1])
 
 
 def paper_mean(x: Any, a: Any) -> Any:

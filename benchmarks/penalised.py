@@ -26,7 +26,7 @@ def measure(dim: int, setting: str, seeds: int) -> dict[str, np.ndarray]:
     env = ivvi.make_env("linear", dim=dim, setting=setting)
     truth = env.world.W_star
     zero = truth == 0
-    found: dict[str, list[list[float]]] = {name: [] for name in METHODS}
+    errors: dict[str, list[list[float]]] = {name: [] for name in METHODS}
     for seed in range(seeds):
         moments = ivvi.estimate(env.collect(seed=seed), episodes=True).moments
         for name, method in METHODS.items():
@@ -34,8 +34,8 @@ def measure(dim: int, setting: str, seeds: int) -> dict[str, np.ndarray]:
             off = method.solve(moments).W - truth
             spent = time.process_time() - started
             parts = (off, off[zero], off[~zero])
-            found[name].append([*(float(np.linalg.norm(part)) for part in parts), spent])
-    return {name: np.mean(rows, axis=0) for name, rows in found.items()}
+            errors[name].append([*(float(np.linalg.norm(part)) for part in parts), spent])
+    return {name: np.mean(rows, axis=0) for name, rows in errors.items()}
 
 
 def main() -> None:

@@ -81,8 +81,8 @@ def memory(logs: int) -> None:
             cost = true_cost(policy, lags)
             cells.append(f"{cost:.1f} | {cost / best - 1:.1%}")
         findings = ivvi.check(_remembering(rows, 0))
-        told = "lags" if "--lags" in findings.summary() else "nothing"
-        print(f"| {seed} | {best:.1f} | {' | '.join(cells)} | {told} |")
+        advice = "lags" if "--lags" in findings.summary() else "nothing"
+        print(f"| {seed} | {best:.1f} | {' | '.join(cells)} | {advice} |")
 
 
 def _remembering(rows: dict[str, np.ndarray], lags: int) -> ivvi.Log:
@@ -94,8 +94,8 @@ def visits(doctors: int, patients: int, seed: int) -> dict[str, object]:
     rng = np.random.default_rng(seed)
     habit = rng.normal(0, 0.7, doctors)
     doctor = rng.integers(doctors, size=patients)
-    severity, e, own = rng.normal(size=(3, patients))
-    treated = (habit[doctor] + e + 0.5 * severity + own > 0).astype(float)
+    severity, e, chance = rng.normal(size=(3, patients))
+    treated = (habit[doctor] + e + 0.5 * severity + chance > 0).astype(float)
     outcome = 0.4 * severity + TREATED * treated + e
     parts = {"severity": severity, "treated": treated, "outcome": outcome}
     return parts | {"doctor": doctor, "patient": np.arange(patients)}
@@ -106,7 +106,7 @@ def doctors(logs: int) -> None:
     print("| doctors | patients | estimate | bias | spread | coverage of 95% |")
     print("|---:|---:|---|---:|---:|---:|")
     for count, patients in ((50, 2000), (2000, 20_000)):
-        found: dict[str, list[tuple[float, bool]]] = {"loo:doctor": [], "dummies": []}
+        results: dict[str, list[tuple[float, bool]]] = {"loo:doctor": [], "dummies": []}
         for seed in range(logs):
             rows = visits(count, patients, seed)
             log = ivvi.read_logs(
@@ -115,13 +115,13 @@ def doctors(logs: int) -> None:
             )  # fmt: skip
             fit = ivvi.fit(log)
             row = next(r for r in fit.records() if r["feature"] == "treated")
-            found["loo:doctor"].append(
+            results["loo:doctor"].append(
                 (row["coefficient"] - TREATED, row["low"] <= TREATED <= row["high"])
             )
-            found["dummies"].append(_dummies(rows, count))
-        for name, values in found.items():
-            error, held = np.array(values, float).T
-            parts = f"{error.mean():+.3f} | {error.std():.3f} | {held.mean():.1%}"
+            results["dummies"].append(_dummies(rows, count))
+        for name, values in results.items():
+            error, covers = np.array(values, float).T
+            parts = f"{error.mean():+.3f} | {error.std():.3f} | {covers.mean():.1%}"
             print(f"| {count:,} | {patients:,} | {name} | {parts} |")
 
 
@@ -167,8 +167,8 @@ def wards(patients: int, seed: int) -> dict[str, object]:
             a = int(habit[doctor] + 0.9 * e + 0.4 * (s != 1) + rng.normal() > 0)
             died = rng.random() < DEATHS[a, s] + 0.025 * e
             comfort = COMFORT[s] - BURDEN * a - 0.1 * e + 0.1 * rng.normal()
-            what = VITALS[s], ("no", "yes")[a], f"Dr {doctor}", comfort, bool(died)
-            rows.append((patient, day, *what))
+            facts = VITALS[s], ("no", "yes")[a], f"Dr {doctor}", comfort, bool(died)
+            rows.append((patient, day, *facts))
             if died:
                 break
             s = rng.choice(3, p=MOVES[a, s] + e * np.array([0.04, -0.04, 0.0]))
@@ -177,7 +177,7 @@ def wards(patients: int, seed: int) -> dict[str, object]:
 
 
 def earned(actions: np.ndarray | None) -> float:
-    """Return what actions [step, condition] earn in truth; the best where none are given."""
+    """Return the true value of actions [step, condition]; by default of the best actions."""
     V = np.zeros(3)
     for h in reversed(range(STEPS)):
         pays = COMFORT - BURDEN * np.arange(2)[:, None] + DEATHS * AT_END
@@ -268,7 +268,7 @@ def stays(patients: int, seed: int) -> dict[str, object]:
 
 
 def stay_value(actions: np.ndarray | None) -> float:
-    """Return what actions [day, condition] of eight earn in truth; the best without any."""
+    """Return the true value of actions [day, condition] of eight; by default of the best ones."""
     V = np.zeros(3)
     for h in reversed(range(DAYS)):
         Q = TOMORROW @ np.append(V, [DIES, LEAVES])
@@ -301,8 +301,8 @@ def hospital(logs: int) -> None:
             policies.append(policy)
         worth = ivvi.value(policies[1], fit, against=()).value
         low, high = worth.interval
-        told = f"{worth.estimate:.3f} | [{low:.3f}, {high:.3f}] | {worths[1]:.3f}"
-        print(f"| {seed} | {best:.3f} | {' | '.join(losses)} | {told} |", flush=True)
+        row_end = f"{worth.estimate:.3f} | [{low:.3f}, {high:.3f}] | {worths[1]:.3f}"
+        print(f"| {seed} | {best:.3f} | {' | '.join(losses)} | {row_end} |", flush=True)
 
 
 def _true_stays(model: ivvi.Dynamics, states: np.ndarray) -> ivvi.Dynamics:

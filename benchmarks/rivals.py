@@ -51,7 +51,7 @@ def make_worlds() -> dict[str, ivvi.ConfoundedEnv]:
 
 def plan_ours(log: ivvi.Log) -> dict[str, tuple[Any, float]]:
     """Estimate and plan, with the instrument and without; with the seconds that each took."""
-    found = {}
+    policies = {}
     for name, method in (("ivvi", "exact"), ("least squares + planner", "least-squares")):
         started = time.process_time()
         with warnings.catch_warnings():
@@ -59,8 +59,8 @@ def plan_ours(log: ivvi.Log) -> dict[str, tuple[Any, float]]:
             model = ivvi.estimate(log, method=method).model
         policy = ivvi.plan(model, REWARD, (-1, 1), horizon=HORIZON)
         policy([0.0] * DIM)
-        found[name] = (policy, time.process_time() - started)
-    return found
+        policies[name] = (policy, time.process_time() - started)
+    return policies
 
 
 def make_dataset(log: ivvi.Log, horizon: int) -> Any:
@@ -136,23 +136,23 @@ def compete(seconds: float, seed: int, rivals: tuple[str, ...]) -> dict[str, Any
             algo, spent, steps = train_rival(name, dataset, seconds, seed)
             policies[name], effort[name] = as_policy(algo), {"seconds": spent, "steps": steps}
             print(f"{kind}: {name} trained for {spent:.0f} s, {steps:,} steps", flush=True)
-        found = ivvi.evaluate(
+        evaluation = ivvi.evaluate(
             policies, env, against=("optimal", "zero"), horizon=HORIZON, episodes=EPISODES
         )
-        print(found.summary(), flush=True)
-        results[kind] = {"effort": effort, "evaluation": found.to_json()}
+        print(evaluation.summary(), flush=True)
+        results[kind] = {"effort": effort, "evaluation": evaluation.to_json()}
     return results
 
 
 def versions() -> dict[str, str]:
     names = ("ivvi", "d3rlpy", "torch", "jax", "numpy")
-    found = {"python": platform.python_version()}
+    known = {"python": platform.python_version()}
     for name in names:
         try:
-            found[name] = importlib.metadata.version(name)
+            known[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            found[name] = ivvi.__version__ if name == "ivvi" else "missing"
-    return found
+            known[name] = ivvi.__version__ if name == "ivvi" else "missing"
+    return known
 
 
 def draw(results: dict[str, Any], target: Path) -> None:
@@ -163,8 +163,8 @@ def draw(results: dict[str, Any], target: Path) -> None:
     axes = figure.subplots(1, 2, sharex=True, sharey=True)
     worst = results["confounded"]["evaluation"]["policies"]
     names = sorted(worst, key=lambda name: worst[name]["return"]["mean"])
-    for axis, (kind, found) in zip(axes, results.items(), strict=True):
-        returns = [found["evaluation"]["policies"][name]["return"] for name in names]
+    for axis, (kind, result) in zip(axes, results.items(), strict=True):
+        returns = [result["evaluation"]["policies"][name]["return"] for name in names]
         for name, value in zip(names, returns, strict=True):
             colour = "#1d4ed8" if name == "ivvi" else "#4b5563"
             axis.errorbar(-value["mean"], name, xerr=1.96 * value["se"], fmt="o", color=colour)
@@ -189,8 +189,8 @@ def main() -> None:
     rivals = tuple(filter(None, asked.rivals.split(",")))
     results = compete(asked.seconds, asked.seed, rivals)
     print(versions())
-    for kind, found in results.items():
-        for name, effort in found["effort"].items():
+    for kind, result in results.items():
+        for name, effort in result["effort"].items():
             print(f"{kind:12}{name:26}{effort['seconds']:8.1f} CPU s  {effort['steps'] or ''}")
     if asked.json:
         document = {"versions": versions(), "seconds": asked.seconds, **results}

@@ -49,7 +49,7 @@ for name in names["x"]:
 
 
 def commands(log: Path, folder: Path) -> dict[str, list[str]]:
-    """Return what each tool runs."""
+    """Return the command of each tool."""
     fit = [
         sys.executable,
         "-m",
@@ -72,7 +72,7 @@ def commands(log: Path, folder: Path) -> dict[str, list[str]]:
 
 def measure(rows: list[int], most: int) -> dict[str, list[tuple[int, float, float]]]:
     """Return (rows, processor seconds, peak MiB) of each tool."""
-    found: dict[str, list[tuple[int, float, float]]] = {}
+    measurements: dict[str, list[tuple[int, float, float]]] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for n in rows:
@@ -81,14 +81,14 @@ def measure(rows: list[int], most: int) -> dict[str, list[tuple[int, float, floa
             for tool, command in commands(log, folder).items():
                 if tool.startswith("ivvi") or n <= most:
                     seconds, _, peak = run(command)
-                    found.setdefault(tool, []).append((n, seconds, peak))
+                    measurements.setdefault(tool, []).append((n, seconds, peak))
                     print(
                         f"{n:>12,} rows  {tool:26}{seconds:9.2f} CPU s{peak:9.0f} MiB", flush=True
                     )
-    return found
+    return measurements
 
 
-def draw(found: dict[str, list[tuple[int, float, float]]], target: Path) -> None:
+def draw(measurements: dict[str, list[tuple[int, float, float]]], target: Path) -> None:
     """Draw both curves of each tool on logarithmic axes."""
     from matplotlib.figure import Figure
 
@@ -97,7 +97,7 @@ def draw(found: dict[str, list[tuple[int, float, float]]], target: Path) -> None
     for place, (axis, title) in enumerate(
         zip(axes, ("processor seconds", "peak memory, MiB"), strict=True), start=1
     ):
-        for tool, points in found.items():
+        for tool, points in measurements.items():
             style = "-o" if tool.startswith("ivvi") else "--s"
             axis.loglog([p[0] for p in points], [p[place] for p in points], style, label=tool)
         axis.set_xlabel("rows")
@@ -114,13 +114,13 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--plot", type=Path)
     asked = parser.parse_args()
-    found = measure([int(n) for n in asked.rows.split(",")], asked.most)
+    measurements = measure([int(n) for n in asked.rows.split(",")], asked.most)
     names = ("linearmodels", "statsmodels", "pandas", "pyarrow", "numpy")
     print({name: importlib.metadata.version(name) for name in names})
     if asked.json:
-        asked.json.write_text(json.dumps(found, indent=2))
+        asked.json.write_text(json.dumps(measurements, indent=2))
     if asked.plot:
-        draw(found, asked.plot)
+        draw(measurements, asked.plot)
 
 
 if __name__ == "__main__":

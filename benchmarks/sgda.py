@@ -49,7 +49,7 @@ class Ours:
         self.points = log_points(self.steps)
 
     def __call__(self) -> np.ndarray:
-        """Take all steps; returns the last iterates."""
+        """Take all steps; return the last iterates."""
         Phi, Psi, Y = self.rows
         shape, d_psi = (Y.shape[-1], Phi.shape[-1]), Psi.shape[-1]
         settings = {"schedule": SCHEDULE, "sign": 1.0, "tail": self.steps // 2}
@@ -84,17 +84,17 @@ def compare(k: int, batch: int, steps: int, repeats: int) -> dict[str, np.ndarra
     rng = np.random.default_rng(0)
     rows = draw(rng, (steps, batch), k)
     chunk = max(1, CHUNK // batch)
-    few = max(chunk, steps // 5 // chunk * chunk)  # eight runs need eight times the memory
-    one, eight = Ours(rows, None), Ours(draw(rng, (few, RUNS, batch), k), RUNS)
+    fewer_steps = max(chunk, steps // 5 // chunk * chunk)  # eight runs need eight times the memory
+    one, eight = Ours(rows, None), Ours(draw(rng, (fewer_steps, RUNS, batch), k), RUNS)
     first = [clock(one), clock(eight)]
     np.testing.assert_allclose(one(), numpy_loop(*rows), rtol=1e-6, atol=1e-9)
-    found = {"numpy": [], "one": [], "eight": []}
+    timings = {"numpy": [], "one": [], "eight": []}
     for _ in range(repeats):
-        found["numpy"].append(clock(lambda: numpy_loop(*rows)) / steps)
-        found["one"].append(clock(one) / steps)
-        found["eight"].append(clock(eight) / few)
-    best = {name: np.min(times, axis=0) for name, times in found.items()}
-    best["compile"] = first[0] - best["one"] * steps + first[1] - best["eight"] * few
+        timings["numpy"].append(clock(lambda: numpy_loop(*rows)) / steps)
+        timings["one"].append(clock(one) / steps)
+        timings["eight"].append(clock(eight) / fewer_steps)
+    best = {name: np.min(times, axis=0) for name, times in timings.items()}
+    best["compile"] = first[0] - best["one"] * steps + first[1] - best["eight"] * fewer_steps
     return best
 
 

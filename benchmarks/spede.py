@@ -42,23 +42,23 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="seed of the first log")
     parser.add_argument("--noise", type=int, default=1000, help="seed of the evaluation")
     parser.add_argument("--seeds", type=int, default=1)
-    given = parser.parse_args()
-    env = ivvi.make_env(given.name, dim=given.dim)
+    options = parser.parse_args()
+    env = ivvi.make_env(options.name, dim=options.dim)
     task = {"reward": "quadratic:weight=0.05", "actions": (-1, 1), "horizon": env.world.horizon}
 
     def earned(policy):
-        return env.rollout(policy, episodes=64, seed=given.noise).returns.mean()
+        return env.rollout(policy, episodes=64, seed=options.noise).returns.mean()
 
     method = ivvi.SPEDE()
     best = None
     print("log seed   regret      mpc  features  width  ridge  residual  plan s  act s")
-    for log in range(given.first, given.first + given.logs):
-        features = "linear" if given.name == "linear" else "poly2"
+    for log in range(options.first, options.first + options.logs):
+        features = "linear" if options.name == "linear" else "poly2"
         model = ivvi.estimate(env.collect(seed=log), features).model
         if best is None:
             best = earned(ivvi.plan(true_model(env, model), **task, method="mpc"))
         usual = best - earned(ivvi.plan(model, **task, method="mpc"))
-        for seed in range(given.seeds):
+        for seed in range(options.seeds):
             began = time.process_time()
             policy = ivvi.plan(model, **task, method=method, seed=seed)
             planned = time.process_time()

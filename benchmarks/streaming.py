@@ -123,15 +123,15 @@ def main() -> None:
             "read row groups": [sys.executable, "-c", READ_GROUPS, str(log)],
             "read_table": [sys.executable, "-c", READ_TABLE, str(log)],
         }
-        found = {name: [] for name in commands}
+        timings = {name: [] for name in commands}
         passes = {}
         for _ in range(options.repeats):  # interleaved: a busy machine disturbs all alike
             for name, command in commands.items():
-                found[name].append(run(command))
+                timings[name].append(run(command))
                 if name in RUNS:
                     cells = int((folder / "cells").read_text())
                     passes[name] = cells / (options.rows * (3 * K + 2))
-    best = {name: np.min(runs, axis=0) for name, runs in found.items()}
+    best = {name: np.min(runs, axis=0) for name, runs in timings.items()}
     print(f"{options.rows:,} rows, {log.name}, best of {options.repeats}")
     print(
         f"{'command':<24}{'CPU s':>8}{'wall s':>8}{'peak MiB':>10}{'CPU / one pass':>16}"

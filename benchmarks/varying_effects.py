@@ -66,10 +66,10 @@ class Panel:
     def lengths(self, rng: Any, n: int) -> Any:
         """Steps of each episode."""
         if self.uneven:
-            found: list[int] = []
-            while sum(found) < n:
-                found.append(int(min(1 + 4 * rng.pareto(1.0), n // 4)))
-            return np.array(found)
+            lengths: list[int] = []
+            while sum(lengths) < n:
+                lengths.append(int(min(1 + 4 * rng.pareto(1.0), n // 4)))
+            return np.array(lengths)
         return np.full(self.episodes or n // 20, n // self.episodes if self.episodes else 20)
 
     def rows(self, n: int, seed: int) -> tuple[ivvi.Log, Any]:
@@ -81,7 +81,7 @@ class Panel:
         x = 1.2 * rng.normal(size=(count, self.states))
         c = self.context(rng, count) if self.context else np.zeros((count, 0))
         P = 0.6 * np.eye(self.states) + 0.1 * np.eye(self.states, k=1)
-        kept: list[tuple[Any, ...]] = []
+        steps_taken: list[tuple[Any, ...]] = []
         for _ in range(steps):
             z = rng.integers(0, 2, shape) * 1.0 if self.binary else rng.normal(size=shape)
             u = draw(shape)
@@ -91,10 +91,10 @@ class Panel:
             y[:, 0] += (effect * a).sum(axis=1) + 0.4 * u.sum(axis=1)
             y[:, 0] += self.base(x) if self.base else 0.0
             y += 0.4 * draw(x.shape)
-            kept.append((x, a, z, y, c, effect))
+            steps_taken.append((x, a, z, y, c, effect))
             x = np.clip(y, -6, 6)
         inside = np.arange(steps) < lengths[:, None]
-        parts = [np.array(p).transpose(1, 0, 2)[inside] for p in zip(*kept, strict=True)]
+        parts = [np.array(p).transpose(1, 0, 2)[inside] for p in zip(*steps_taken, strict=True)]
         *values, truth = parts
         return self._log(values, np.repeat(np.arange(count), lengths)), truth
 
@@ -146,14 +146,16 @@ def judged(fit: ivvi.Fit, log: ivvi.Log, truth: Any) -> tuple[float, float]:
     """Error of the effects at the log's rows, and what wrong signs lose."""
     batches = list(log.batches())
     x, a = (np.concatenate([getattr(b, name) for b in batches]) for name in ("x", "a"))
-    phi, said = fit.estimate.design.phi, []
-    for j, own in enumerate(a.T):
-        middle, half = own.mean(), own.std() / 2
-        ends = (0.0, 1.0) if set(np.unique(own)) <= {0.0, 1.0} else (middle - half, middle + half)
+    phi, columns = fit.estimate.design.phi, []
+    for j, action in enumerate(a.T):
+        middle, half = action.mean(), action.std() / 2
+        ends = (
+            (0.0, 1.0) if set(np.unique(action)) <= {0.0, 1.0} else (middle - half, middle + half)
+        )
         low, high = a.copy(), a.copy()
         low[:, j], high[:, j] = ends
-        said.append((phi(x, high) - phi(x, low)) @ fit.W[0] / (ends[1] - ends[0]))
-    effects = np.column_stack(said)
+        columns.append((phi(x, high) - phi(x, low)) @ fit.W[0] / (ends[1] - ends[0]))
+    effects = np.column_stack(columns)
     wrong = np.sign(effects) != np.sign(truth)
     error = float(np.sqrt(np.mean((effects - truth) ** 2)))
     return error, float(np.sum(np.abs(truth) * wrong) / np.sum(np.abs(truth)))
@@ -184,7 +186,7 @@ def main() -> None:
                     labels[fit.choice.label] += 1
                     seconds += time.process_time() - started
                 results[word].append(judged(fit, log, truth))
-        means = (np.mean(found, axis=0) for found in results.values())
+        means = (np.mean(result, axis=0) for result in results.values())
         cells = "".join(f"{error:>9.3f} {loss:>6.1%}" for error, loss in means)
         print(f"{name:<36}{cells}{seconds / len(seeds):>6.1f} s  {dict(labels)}", flush=True)
 

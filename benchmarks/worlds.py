@@ -68,7 +68,7 @@ def simple_rivals(world: World, log: dict[str, np.ndarray]) -> dict[str, list[np
 
 
 def rivals_earn(world: World, log: dict, episodes: int, seed: int) -> dict[str, float]:
-    """Return what the best rivals earn: of nothing and usual, and of those and the held ones."""
+    """Return the returns of the best rivals: nothing and usual, and these with held actions."""
     rivals = simple_rivals(world, log)
     usual = max(run(world, held(a), episodes, seed).mean() for a in rivals["usual"])
     rank = sorted(rivals["held"], key=lambda a: -run(world, held(a), 50, seed).mean())
@@ -100,12 +100,12 @@ def decisions(world: World, policy: Any, model: Any, log: dict) -> dict[str, Any
     low, high = np.quantile(log["x0"], [0.001, 0.999])
     x = np.linspace(low, high, FINE)[:, None]
     ours, best = (np.asarray(rule(x, 0))[:, 0] for rule in (policy, exact))
-    switches = [int(np.count_nonzero(np.diff(found))) for found in (ours, best)]
+    switches = [int(np.count_nonzero(np.diff(chosen))) for chosen in (ours, best)]
     return {"agree": float((ours == best).mean()), "switches": switches}
 
 
 def compared(policy: Any) -> dict[str, Any]:
-    """Return what the plan says of itself: its candidates and its bound, where it does."""
+    """Return the plan's own comparison: its candidates and its bound, where it has one."""
     comparison = getattr(policy, "comparison", None)
     if comparison is None:
         return {}
@@ -115,7 +115,7 @@ def compared(policy: Any) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=4)
-def given(
+def log_and_references(
     world: World, rows: int, episodes: int, seed: int
 ) -> tuple[dict[str, np.ndarray], np.ndarray, dict[str, float]]:
     """Return a log, the returns of the best policy, and what simple rivals earn."""
@@ -126,7 +126,7 @@ def given(
 
 def measure(world: World, source: str, asked: argparse.Namespace, seed: int) -> dict[str, Any]:
     """Plan from one log, act in the true world; return value, losses, seconds."""
-    log, best, rivals = given(world, asked.rows, asked.episodes, seed)
+    log, best, rivals = log_and_references(world, asked.rows, asked.episodes, seed)
     started = time.process_time()
     model = true_model(world, log) if source == "true" else fitted_model(world, log, source)
     fitting = time.process_time() - started
@@ -137,7 +137,7 @@ def measure(world: World, source: str, asked: argparse.Namespace, seed: int) -> 
     behind = best - earned
     gain = {kind: max(float(best.mean()) - value, 1e-9) for kind, value in rivals.items()}
     gain["value"] = abs(float(best.mean()))
-    found = {
+    row = {
         "world": world.name,
         "source": source,
         "seed": seed,
@@ -152,8 +152,8 @@ def measure(world: World, source: str, asked: argparse.Namespace, seed: int) -> 
     }
     binary = world.d_x == 1 and world.actions.is_finite and len(world.actions.choices) == 2
     if binary and not world.draw:
-        found["decisions"] = decisions(world, policy, model, log)
-    return found
+        row["decisions"] = decisions(world, policy, model, log)
+    return row
 
 
 def guarded(world: World, source: str, asked: argparse.Namespace, seed: int) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def guarded(world: World, source: str, asked: argparse.Namespace, seed: int) -> 
 
 def forced_losses(world: World, asked: argparse.Namespace) -> dict[str, str]:
     """Return the planning loss of each method, in a process of its own that may be stopped."""
-    found = {}
+    losses = {}
     for method in METHODS:
         command = [sys.executable, __file__, "--only", world.name, "--logs", "1", "--json", "-"]
         command += ["--rows", str(asked.rows), "--episodes", str(asked.episodes)]
@@ -178,12 +178,12 @@ def forced_losses(world: World, asked: argparse.Namespace) -> dict[str, str]:
         try:
             done = subprocess.run(command, capture_output=True, timeout=asked.limit, check=True)
             row = json.loads(done.stdout)["rows"][0]
-            found[method] = row["error"][:40] if "error" in row else percent([row])
+            losses[method] = row["error"][:40] if "error" in row else percent([row])
         except subprocess.TimeoutExpired:
-            found[method] = f"> {asked.limit:g} s"
+            losses[method] = f"> {asked.limit:g} s"
         except subprocess.CalledProcessError as error:
-            found[method] = error.stderr.decode().strip().splitlines()[-1][:40]
-    return found
+            losses[method] = error.stderr.decode().strip().splitlines()[-1][:40]
+    return losses
 
 
 def rows_needed(world: World, asked: argparse.Namespace) -> dict[str, Any]:
@@ -228,10 +228,10 @@ def show(world: World, rows: list[dict[str, Any]], bound: Any) -> str:
         f"{mean(lambda r: r['seconds']['planning']):>7.1f}",
         f"{mean(lambda r: r['seconds']['acting']):>7.1f}",
     ]
-    told = [row["decisions"] for row in rows if "decisions" in row]
-    if told:
-        agree = np.min([t["agree"] for t in told])
-        straight = all(ours <= max(1, best) for ours, best in (t["switches"] for t in told))
+    agreements = [row["decisions"] for row in rows if "decisions" in row]
+    if agreements:
+        agree = np.min([t["agree"] for t in agreements])
+        straight = all(ours <= max(1, best) for ours, best in (t["switches"] for t in agreements))
         cells.append(f" {100 * agree:.1f}% of decisions{'' if straight else ', not monotone'}")
     return " ".join(cells)
 
@@ -247,7 +247,7 @@ def table(files: list[str]) -> str:
     """Return a Markdown table of what `--json` wrote to files."""
     parts = [json.loads(Path(name).read_text()) for name in files]
     rows = [row for part in parts for row in part["rows"]]
-    sizes = {name: found for part in parts for name, found in part["sizes"].items()}
+    sizes = {name: size for part in parts for name, size in part["sizes"].items()}
     words = (
         "optimum",
         "planning",
@@ -259,11 +259,11 @@ def table(files: list[str]) -> str:
     )
     lines = [f"| world | {' | '.join(words)} |", "|---|" + "---|" * len(words)]
     for name in WORLDS:
-        own = [row for row in rows if row["world"] == name]
-        if not own:
+        of_world = [row for row in rows if row["world"] == name]
+        if not of_world:
             continue
-        by = {source: [row for row in own if row["source"] == source] for source in SOURCES}
-        good = [row for row in own if "loss" in row]
+        by = {source: [row for row in of_world if row["source"] == source] for source in SOURCES}
+        good = [row for row in of_world if "loss" in row]
         shares = [row["share"] for row in by["true"] if row.get("share")]
         optimum = np.mean([row["optimum"] for row in good])
         seconds = np.mean([row["seconds"]["planning"] for row in good])

@@ -60,11 +60,11 @@ def write_visits(path: Path, patients: int = 3000, doctors: int = 60) -> None:
 
 
 def worth(treat: list[int] | None) -> float:
-    """Return what treating these vital signs is worth, or what is best: exact recursion."""
+    """Return the value of treating at these vital signs, or of the best policy: exact recursion."""
     value = np.zeros(3)
     for _ in range(DAYS):
-        each = COMFORT - COST * np.arange(2)[:, None] + (1 - DIES) * (FOLLOWS @ value)
-        value = each.max(axis=0) if treat is None else each[treat, range(3)]
+        values = COMFORT - COST * np.arange(2)[:, None] + (1 - DIES) * (FOLLOWS @ value)
+        value = values.max(axis=0) if treat is None else values[treat, range(3)]
     return float(value.mean())
 
 

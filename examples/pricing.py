@@ -53,7 +53,7 @@ def write_sales(path: Path, stores: int = 80, weeks: int = 104) -> None:
 
 
 def expected_sales(before: float, price: float, season: str, promotion: bool) -> float:
-    """Return what a price does, in truth."""
+    """Return the true expected sales at a price."""
     return 27.5 + LASTS * before + SLOPE[season] * price + 3 * promotion
 
 
@@ -63,7 +63,7 @@ def profit(x: Any, a: Any, x_next: Any, *, instrument: Any) -> Any:
 
 
 def truly_earned(prices: Any, sales: float) -> float:
-    """Return what prices by season earn in a week after these sales, on average over seasons."""
+    """Return the true profit of a week after these sales, averaged over seasons."""
     earned = [
         (price - USUAL_COST) * expected_sales(sales, price, season, promotion=False)
         for price, season in zip(prices, SEASONS, strict=True)
@@ -72,7 +72,7 @@ def truly_earned(prices: Any, sales: float) -> float:
 
 
 def best_prices(sales: float) -> list[float]:
-    """Return the price of each season that earns most in a week, in truth."""
+    """Return the price of each season with the highest true profit in a week."""
     base = expected_sales(sales, 0.0, "winter", promotion=False)
     return [min(max((USUAL_COST - base / SLOPE[s]) / 2, LOW), HIGH) for s in SEASONS]
 

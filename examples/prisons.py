@@ -38,13 +38,13 @@ def published(rows) -> None:
 
 
 def decisions(rows) -> ivvi.Log:
-    """Return one row a state and year, cleaned of the controls (Frisch, Waugh and Lovell)."""
+    """Return one row per state and year, net of the controls (Frisch, Waugh and Lovell)."""
     rows = rows.assign(before=rows["lcriv"] - rows["gcriv"])
     names = ["before", "lcriv", "gpris", "final1", "final2"]
     controls = rows[[*CONTROLS, *(f"y{year}" for year in range(81, 94))]].to_numpy(float)
-    C = np.column_stack([np.ones(len(rows)), controls])
+    controls = np.column_stack([np.ones(len(rows)), controls])
     values = rows[names].to_numpy(float)
-    cleaned = values - C @ np.linalg.lstsq(C, values, rcond=None)[0]
+    cleaned = values - controls @ np.linalg.lstsq(controls, values, rcond=None)[0]
     columns = dict(zip(names, cleaned.T, strict=True))
     columns |= {"us_state": rows["state"].to_numpy(), "year": rows["year"].to_numpy()}
     return ivvi.read_logs(
@@ -78,7 +78,7 @@ def main() -> None:
     worth = ivvi.value(policy, fit, starts=[start], against=("zero", "least-squares"))
     print(f"\n{worth.summary()}\n")
 
-    found = ivvi.sensitivity(
+    result = ivvi.sensitivity(
         policy,
         fit,
         against={"no growth": "zero", "least squares": naive},
@@ -88,7 +88,7 @@ def main() -> None:
         episodes=32,
         draws=20,
     )
-    print(found.summary())
+    print(result.summary())
     print(
         "\nWhat may be wrong: six states had a final court order of one kind and eight of the\n"
         "other, and the effective F is below what is called strong: intervals tend to be too\n"

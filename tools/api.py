@@ -34,12 +34,12 @@ INSIDE = {
 def api_reference() -> str:
     """Return the page: the verbs, the other public names by module, and those of packages."""
     verbs = [getattr(ivvi, name) for name in VERBS]
-    parts = [HEAD, "## Verbs\n", _overview(), *(_entry(found) for found in verbs)]
-    done = {id(found) for found in verbs}
+    parts = [HEAD, "## Verbs\n", _overview(), *(_entry(verb) for verb in verbs)]
+    done = {id(verb) for verb in verbs}
     for module, names in sorted(_public().items(), key=lambda item: _place(item[0])):
-        others = [found for name in names if id(found := getattr(ivvi, name)) not in done]
-        if others:
-            parts += [_heading(module), *(_entry(found) for found in others)]
+        objects = [value for name in names if id(value := getattr(ivvi, name)) not in done]
+        if objects:
+            parts += [_heading(module), *(_entry(value) for value in objects)]
     parts.append("## Inside the packages\n")
     for module, names in INSIDE.items():
         package = importlib.import_module(module)
@@ -48,7 +48,7 @@ def api_reference() -> str:
 
 
 def _overview() -> str:
-    """Return a table of the verbs: what is typed, and what it does in one line."""
+    """Return a table of the verbs, each with one line on what it does."""
     rows = ["| verb | what it does |", "|---|---|"]
     for name in VERBS:
         verb = getattr(ivvi, name)
@@ -70,12 +70,12 @@ def _heading(module: str) -> str:
     return f"## {module}\n\n{lead}\n"
 
 
-def _entry(found: object) -> str:
-    return f"::: {found.__module__}.{found.__name__}\n"  # type: ignore[attr-defined]
+def _entry(value: object) -> str:
+    return f"::: {value.__module__}.{value.__name__}\n"  # type: ignore[attr-defined]
 
 
 def _place(module: str) -> tuple[int, str]:
-    """Return where a module stands in the flow of data: lower layers come first."""
+    """Return the place of a module in the flow of data: lower layers come first."""
     flow = [name for layer in reversed(read_layers()) for name in layer]
     top = module.split(".")[1]
     return (flow.index(top) if top in flow else len(flow), module)

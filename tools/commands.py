@@ -58,9 +58,9 @@ def _row(parameter: Any) -> str:
         if is_argument
         else ", ".join((*parameter.opts, *parameter.secondary_opts))
     )
-    said = (parameter.help or "").replace("|", "\\|").replace("*", "\\*")
-    said, _, told = said.partition(" [default: ")
-    return f"| `{name}` | {said} | {told.rstrip(']') or _default(parameter)} |"
+    text = (parameter.help or "").replace("|", "\\|").replace("*", "\\*")
+    meaning, _, default = text.partition(" [default: ")
+    return f"| `{name}` | {meaning} | {default.rstrip(']') or _default(parameter)} |"
 
 
 def _default(parameter: Any) -> str:
@@ -77,9 +77,9 @@ def _root_options(group: Any) -> str:
     return ", ".join(f"`{p.opts[0]}` ({(p.help or '').rstrip('.').lower()})" for p in known) + "."
 
 
-def _first(said: str | None) -> str:
-    return (said or "").strip().splitlines()[0]
+def _first(text: str | None) -> str:
+    return (text or "").strip().splitlines()[0]
 
 
-def _paragraphs(said: str | None) -> list[str]:
-    return [line.strip() for line in (said or "").strip().splitlines()]
+def _paragraphs(text: str | None) -> list[str]:
+    return [line.strip() for line in (text or "").strip().splitlines()]

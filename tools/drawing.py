@@ -1,4 +1,4 @@
-"""A few shapes as SVG: discs, boxes and arrows on a light card, with no library behind them."""
+"""A few shapes as SVG: discs, boxes and arrows on a light card, without any library."""
 
 from __future__ import annotations
 
@@ -30,38 +30,38 @@ def card(width: float, height: float, parts: Iterable[str], title: str) -> str:
 def text(
     x: float,
     y: float,
-    said: str,
+    content: str,
     *,
     size: float = 14,
     colour: str = INK,
     anchor: str = "middle",
     bold: bool = False,
 ) -> str:
-    """Return a line of text, centred at (x, y) unless another anchor is asked for."""
+    """Return a line of text, centred at (x, y) or with another `anchor` there."""
     weight = " font-weight='bold'" if bold else ""
     return (
         f"<text x='{x:g}' y='{y:g}' font-size='{size:g}' fill='{colour}' "
-        f"text-anchor='{anchor}'{weight}>{escape(said)}</text>"
+        f"text-anchor='{anchor}'{weight}>{escape(content)}</text>"
     )
 
 
-def disc(x: float, y: float, said: str, *, hidden: bool = False, radius: float = 21) -> str:
+def disc(x: float, y: float, content: str, *, hidden: bool = False, radius: float = 21) -> str:
     """Return a variable: a full disc when it is in the log, a dashed ring when it is not."""
     style = f"fill='#ffffff' stroke='{RED}' stroke-dasharray='4 3'" if hidden else f"fill='{BLUE}'"
     colour = RED if hidden else "#ffffff"
     shape = f"<circle cx='{x:g}' cy='{y:g}' r='{radius:g}' {style} stroke-width='1.6'/>"
-    return shape + text(x, y + 5, said, size=15, colour=colour, bold=True)
+    return shape + text(x, y + 5, content, size=15, colour=colour, bold=True)
 
 
 def box(
-    x: float, y: float, width: float, height: float, said: str, *, fill: str, size: float = 12
+    x: float, y: float, width: float, height: float, content: str, *, fill: str, size: float = 12
 ) -> str:
     """Return a labelled box with its upper left corner at (x, y)."""
     shape = (
         f"<rect x='{x:g}' y='{y:g}' width='{width:g}' height='{height:g}' rx='5' fill='{fill}' "
         f"stroke='{GREY}' stroke-width='0.7'/>"
     )
-    return shape + text(x + width / 2, y + height / 2 + size / 3, said, size=size)
+    return shape + text(x + width / 2, y + height / 2 + size / 3, content, size=size)
 
 
 def arrow(

@@ -62,16 +62,16 @@ def draw_story(name: str, *, acting: bool) -> str:
         if acting and key == "z":
             continue
         parts.append(disc(x, y, SYMBOLS[key], hidden=key == "e"))
-        said = f"do({story.words['a']})" if acting and key == "a" else story.words[key]
+        label = f"do({story.words['a']})" if acting and key == "a" else story.words[key]
         above = key in "ze" or (acting and key == "a")
-        parts.append(text(x, y - 29 if above else y + 38, said, size=12.5, colour=GREY))
+        parts.append(text(x, y - 29 if above else y + 38, label, size=12.5, colour=GREY))
     parts.append(_legend())
     return card(WIDTH, HEIGHT, parts, f"{story.title}, {doing}")
 
 
 def _legend() -> str:
-    said = "full: in the log; dashed: nobody recorded it"
-    return text(WIDTH / 2, HEIGHT - 10, said, size=11, colour=INK)
+    label = "full: in the log; dashed: nobody recorded it"
+    return text(WIDTH / 2, HEIGHT - 10, label, size=11, colour=INK)
 
 
 def draw_graphs() -> dict[str, str]:

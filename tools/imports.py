@@ -1,8 +1,8 @@
 """The map of the package, drawn from its real imports (docs/images/architecture.svg).
 
 A box is a module or a package; its height is the layer that `.importlinter` gives it, so that
-all imports lead down. An import that follows from others (a imports b, b imports c, and a
-imports c too) is not drawn, nor is what everything imports.
+all imports lead down. An import that follows from others (a imports b, b imports c, and a also
+imports c) is not drawn, nor are the modules that everything imports.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ def read_layers() -> list[list[str]]:
 
 
 def find_imports() -> dict[str, set[str]]:
-    """Return what each module or package of the top level imports from the others."""
+    """Return, for each top-level module or package, the others that it imports."""
     graph = grimp.build_graph("ivvi", cache_dir=None)
-    found: dict[str, set[str]] = {}
+    imports: dict[str, set[str]] = {}
     for module in graph.modules:
         top = _top(module)
         for other in graph.find_modules_directly_imported_by(module):
             if top and _top(other) and _top(other) != top:
-                found.setdefault(top, set()).add(_top(other))
-    return found
+                imports.setdefault(top, set()).add(_top(other))
+    return imports
 
 
 def reduced(imports: dict[str, set[str]]) -> dict[str, set[str]]:
@@ -77,12 +77,12 @@ def draw_map() -> str:
         for name, (x, y) in places.items()
     ]
     title = "Every module imports only what stands below it"
-    said = [text(22, 30, title, size=16, bold=True, anchor="start")]
+    texts = [text(22, 30, title, size=16, bold=True, anchor="start")]
     for i, word in enumerate(COLUMNS):
-        said.append(text(22 + i * STEP + WIDE / 2, 58, word, size=13, colour=GREY))
+        texts.append(text(22 + i * STEP + WIDE / 2, 58, word, size=13, colour=GREY))
     note = "Not drawn: imports that follow from others; errors and _io, which all may import."
-    said.append(text(22, height - 14, note, size=12, colour=GREY, anchor="start"))
-    return card(width, height, [*said, *lines, *boxes], title)
+    texts.append(text(22, height - 14, note, size=12, colour=GREY, anchor="start"))
+    return card(width, height, [*texts, *lines, *boxes], title)
 
 
 def _column(name: str) -> int:

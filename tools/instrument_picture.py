@@ -1,4 +1,4 @@
-"""docs/images/instrument.png: what a log shows, and what an instrument shows of the same rows.
+"""docs/images/instrument.png: the regression of a log, and the same rows with an instrument.
 
 python tools/instrument_picture.py
 """
@@ -40,10 +40,10 @@ def main() -> None:
     rows.text(4.95, 3.0, f"regression: {slope:+.2f}", color=RED, ha="right", fontsize=11)
     rows.set(xlabel="dose", ylabel="change of severity after the visit")
     at = np.array([[dose[doctor == d].mean(), change[doctor == d].mean()] for d in set(doctor)])
-    found, base = np.polyfit(at[:, 0], at[:, 1], 1)
+    iv_slope, base = np.polyfit(at[:, 0], at[:, 1], 1)
     means.plot(dose[::7], change[::7], ".", color=GREY, ms=4, alpha=0.25)
     means.plot(at[:, 0], at[:, 1], "o", color=BLUE, ms=9)
-    means.plot(ends, base + found * ends, color=BLUE, lw=2.4)
+    means.plot(ends, base + iv_slope * ends, color=BLUE, lw=2.4)
     means.annotate(
         "a doctor who\nlikes to give little",
         at[0],
@@ -59,13 +59,15 @@ def main() -> None:
         arrowprops={"arrowstyle": "-", "color": BLUE},
     )
     means.set_title("The same rows, averaged by doctor", loc="left", fontsize=12)
-    means.text(5.1, 3.0, f"with the instrument: {found:+.2f}", color=BLUE, ha="right", fontsize=11)
+    means.text(
+        5.1, 3.0, f"with the instrument: {iv_slope:+.2f}", color=BLUE, ha="right", fontsize=11
+    )
     means.set(xlabel="dose")
     for axes in (rows, means):
         axes.set_ylim(-3.6, 3.6)
         axes.spines[["top", "right"]].set_visible(False)
     save_figure(figure, TARGET, force=True)
-    print(f"{TARGET}: regression {slope:+.2f}, with the instrument {found:+.2f}, truth {EFFECT}")
+    print(f"{TARGET}: regression {slope:+.2f}, with the instrument {iv_slope:+.2f}, truth {EFFECT}")
 
 
 if __name__ == "__main__":

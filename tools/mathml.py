@@ -19,7 +19,7 @@ _formulas: dict[str, str] = {}
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Put a word in the place of every formula, so that Markdown leaves it alone."""
+    """Replace every formula by a word, so that Markdown does not change it."""
     if not page.meta.get("math"):
         return markdown
     parts = CODE.split(markdown)
@@ -28,7 +28,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
-    """Put the MathML where the words are."""
+    """Replace the words by MathML."""
     if not page.meta.get("math"):
         return html
     return re.sub(r"<p>(formula-d-\d+-x)</p>|formula-[di]-\d+-x", _formula, html)

@@ -29,13 +29,13 @@ def read_cells(path: Path) -> list[dict[str, Any]]:
 
 
 def run_notebook(path: Path) -> list[Any]:
-    """Execute the code cells in order, in an empty folder; return what each would show.
+    """Execute the code cells in order, in an empty folder; return what each displays.
 
     The value of a cell's last line is shown the way a notebook does it: by `_repr_png_`,
     `_repr_html_` or `repr`.
     """
     names: dict[str, Any] = {"__name__": "__main__"}
-    shown, here = [], Path.cwd()
+    shown, before = [], Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         try:
@@ -43,26 +43,26 @@ def run_notebook(path: Path) -> list[Any]:
                 if cell["cell_type"] == "code":
                     shown.append(_run_cell("".join(cell["source"]), f"{path.name}[{i}]", names))
         finally:
-            os.chdir(here)
+            os.chdir(before)
     return shown
 
 
-def _run_cell(source: str, where: str, names: dict[str, Any]) -> Any:
-    tree = ast.parse(source, where)
+def _run_cell(source: str, name: str, names: dict[str, Any]) -> Any:
+    tree = ast.parse(source, name)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    exec(compile(tree, where, "exec"), names)
+    exec(compile(tree, name, "exec"), names)
     if last is None:
         return None
-    value = eval(compile(ast.Expression(last.value), where, "eval"), names)
-    for way in ("_repr_png_", "_repr_html_"):
-        if hasattr(value, way) and not isinstance(value, type):
-            return getattr(value, way)()
+    value = eval(compile(ast.Expression(last.value), name, "eval"), names)
+    for method in ("_repr_png_", "_repr_html_"):
+        if hasattr(value, method) and not isinstance(value, type):
+            return getattr(value, method)()
     return None if value is None else repr(value)
 
 
 def main() -> None:
-    """Run the notebooks that are named, or all."""
-    keep_programs()  # as commands do: what was compiled once is not compiled again
+    """Run the notebooks named on the command line, or all."""
+    keep_programs()  # as commands do: programs are compiled once
     asked = [word for word in sys.argv[1:] if not word.startswith("--")]
     for path in sorted(FOLDER.glob("*.ipynb")):
         if asked and path.stem not in asked:

@@ -1,8 +1,8 @@
-"""Build the wheel and the sdist, look into them, install one of them and see if it works.
+"""Build the wheel and the sdist, check their contents, install one of them and test it.
 
 ``python tools/package.py DIST`` builds into the folder DIST and installs the wheel beside the
-libraries of this Python; with ``--clean`` it installs the sdist and all that it needs into an
-environment of its own, from the package index.
+libraries of this Python; with ``--clean`` it installs the sdist and its dependencies from the
+package index into a new environment.
 """
 
 from __future__ import annotations
@@ -39,24 +39,26 @@ def build(dist: Path) -> tuple[Path, Path]:
 
 
 def faults(wheel: Path, sdist: Path) -> list[str]:
-    """Return what is wrong with the contents, in words."""
+    """Return the faults of the contents, in words."""
     with tarfile.open(sdist) as archive:
         files = {member.name: member.size for member in archive if member.isfile()}
     with zipfile.ZipFile(wheel) as archive:
         inside = {entry.filename: entry.file_size for entry in archive.infolist()}
-    found = [
-        f"{name} has {size:,} bytes; at most {MOST_BYTES:,} are wanted"
+    problems = [
+        f"{name} has {size:,} bytes; expected at most {MOST_BYTES:,}"
         for name, size in (files | inside).items()
         if size > MOST_BYTES
     ]
-    found += [f"{name} is data" for name in files | inside if name.endswith(DATA)]
+    problems += [f"{name} is data" for name in files | inside if name.endswith(DATA)]
     if "ivvi/py.typed" not in inside:
-        found.append("the wheel has no ivvi/py.typed")
-    found += [f"{name} belongs to no package" for name in files if "/reproduction/results" in name]
-    others = {name.split("/")[0] for name in inside}
-    if len(others) != 2:
-        found.append(f"the wheel holds {sorted(others)}; ivvi and its metadata are wanted")
-    return found
+        problems.append("the wheel has no ivvi/py.typed")
+    problems += [
+        f"{name} belongs to no package" for name in files if "/reproduction/results" in name
+    ]
+    top_level = {name.split("/")[0] for name in inside}
+    if len(top_level) != 2:
+        problems.append(f"the wheel holds {sorted(top_level)}; expected ivvi and its metadata")
+    return problems
 
 
 def install_beside(wheel: Path, folder: Path) -> dict[str, str]:
@@ -73,12 +75,12 @@ def install_clean(sdist: Path, folder: Path) -> dict[str, str]:
     home = folder / "environment"
     venv.create(home, with_pip=True)
     subprocess.run([home / "bin" / "pip", "install", "-q", str(sdist)], check=True)
-    kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    return kept | {"PATH": os.pathsep.join([str(home / "bin"), os.environ["PATH"]])}
+    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    return environment | {"PATH": os.pathsep.join([str(home / "bin"), os.environ["PATH"]])}
 
 
 def try_out(environment: dict[str, str], folder: Path) -> None:
-    """Run a few commands in an empty folder with what was installed."""
+    """Run a few commands of the installed package in an empty folder."""
     empty = folder / "empty"
     empty.mkdir()
     for command in COMMANDS:
@@ -88,14 +90,14 @@ def try_out(environment: dict[str, str], folder: Path) -> None:
         if done.returncode:
             raise SystemExit(f"{command}: code {done.returncode}\n{done.stdout}{done.stderr}")
         if command == "ivvi doctor":
-            where = done.stdout.splitlines()[0]
-            if str(folder) not in where:
-                raise SystemExit(f"another installation was found: {where}")
-            print(where)
+            first_line = done.stdout.splitlines()[0]
+            if str(folder) not in first_line:
+                raise SystemExit(f"another installation was found: {first_line}")
+            print(first_line)
 
 
 def main() -> None:
-    """Build, look, install, try."""
+    """Build, check, install, test."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("dist", type=Path)
     parser.add_argument("--clean", action="store_true")
@@ -109,7 +111,7 @@ def main() -> None:
         folder = Path(name).resolve()
         install = install_clean(sdist, folder) if asked.clean else install_beside(wheel, folder)
         try_out(install, folder)
-    print("installed and tried: all is well")
+    print("installed and tested: no faults")
 
 
 if __name__ == "__main__":

@@ -21,22 +21,22 @@ def make_pages() -> dict[Path, str]:
     """Return the text of every generated file by path."""
     drawings = {"architecture.svg": draw_map(), **draw_graphs()}
     pages = {"api.md": api_reference(), "commands.md": command_reference()}
-    return {DOCS / name: said for name, said in pages.items()} | {
-        DOCS / "images" / name: said for name, said in drawings.items()
+    return {DOCS / name: text for name, text in pages.items()} | {
+        DOCS / "images" / name: svg for name, svg in drawings.items()
     }
 
 
 def main() -> None:
-    """Compare with what is there, and write it unless only asked to check."""
+    """Compare with the existing files; write what has changed, unless --check is given."""
     old = [
-        (path, said)
-        for path, said in make_pages().items()
-        if not path.exists() or path.read_text() != said
+        (path, text)
+        for path, text in make_pages().items()
+        if not path.exists() or path.read_text() != text
     ]
-    for path, said in old:
+    for path, text in old:
         print(f"{path.relative_to(DOCS.parent)} is not what the code says")
         if "--check" not in sys.argv:
-            path.write_text(said)
+            path.write_text(text)
     sys.exit(bool(old) and "--check" in sys.argv)
 
 

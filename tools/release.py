@@ -1,10 +1,10 @@
-"""The checklist of a release: look, build, try, and say what an upload would send.
+"""The checklist of a release: check, build, test, and print what an upload would send.
 
 python tools/release.py            all of it but the upload
 python tools/release.py --quick    without the environment of its own (minutes)
 
-Nothing is uploaded. Every point must hold, or the first that does not ends the program with
-code 1. What a person has to do stands at the end.
+Nothing is uploaded. Every point must hold; the first that fails ends the program with code 1. The
+steps for a person are listed at the end.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ def check_tree() -> str:
 
 def check_versions() -> str:
     """One version in the package, the citation, the change log and the paper's package."""
-    said = {
+    patterns = {
         "CITATION.cff": rf"^version: {re.escape(version())}$",
         "CHANGELOG.md": rf"^## {re.escape(version())}\b",
         "reproduction/pyproject.toml": rf'^version = "{re.escape(version())}"$',
     }
-    for name, pattern in said.items():
+    for name, pattern in patterns.items():
         if not re.search(pattern, (ROOT / name).read_text(encoding="utf-8"), re.M):
             raise SystemExit(f"{name} does not name version {version()}")
-    return f"version {version()} stands in all places"
+    return f"all places name version {version()}"
 
 
 def check_pages() -> str:
@@ -76,12 +76,12 @@ def check_bounds() -> str:
 
 
 def build(dist: Path, *, clean: bool) -> str:
-    """Build, install and try; then say what an upload would send."""
+    """Build, install and test; then return what an upload would send."""
     command = [sys.executable, "tools/package.py", str(dist), *(["--clean"] if clean else [])]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.stdout + done.stderr)
-    lines = ["built, installed and tried; an upload would send"]
+    lines = ["built, installed and tested; an upload would send"]
     for path in sorted(dist.iterdir()):
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         lines.append(f"    {path.name}  {path.stat().st_size:,} bytes  sha256 {digest[:16]}...")
@@ -89,7 +89,7 @@ def build(dist: Path, *, clean: bool) -> str:
 
 
 def main() -> None:
-    """Go through the list."""
+    """Check all points of the list."""
     quick = "--quick" in sys.argv
     with tempfile.TemporaryDirectory() as folder:
         points: tuple[Callable[[], str], ...] = (

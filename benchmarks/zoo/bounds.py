@@ -76,29 +76,29 @@ class Inner:
         """Return its gradient by going backward along the path, (n, H, d_a + 1)."""
         lq, g = self.lq, self.world.discount
         x, _ = self.path(a)
-        slope, found = np.zeros_like(self.start), np.zeros_like(a)
+        slope, slopes = np.zeros_like(self.start), np.zeros_like(a)
         for h in reversed(range(self.world.horizon)):
             weight = self.discounts[h]
             slope = slope - weight * g * self.tilt[:, h]  # of m_h
-            found[:, h, :-1] = slope @ lq.Q
-            own = 2 * np.diag(lq.R)[self.box] * a[:, h, self.box]
-            found[:, h, self.box] -= weight * own
-            found[:, h, -1] = -weight
+            slopes[:, h, :-1] = slope @ lq.Q
+            cost_slope = 2 * np.diag(lq.R)[self.box] * a[:, h, self.box]
+            slopes[:, h, self.box] -= weight * cost_slope
+            slopes[:, h, -1] = -weight
             slope = slope @ lq.P - weight * 2 * (x[:, h] - lq.target) @ lq.D
-        return found
+        return slopes
 
     def corner(self, slope: np.ndarray) -> np.ndarray:
         """Return the vertex of the hull that is best for a linear reward."""
-        found = np.empty_like(slope)
+        vertex = np.empty_like(slope)
         if self.subsets:  # {0, 1}^d: one coordinate at a time
             costs = np.diag(self.lq.R)
             chosen = slope[..., :-1] + slope[..., -1:] * costs > 0
             return np.concatenate([chosen, (chosen @ costs)[..., None]], axis=-1)
         best = np.argmax(slope[..., self.listed] @ self.rows.T, axis=-1)
-        found[..., self.listed] = self.rows[best]
+        vertex[..., self.listed] = self.rows[best]
         low, high = self.world.actions.low, self.world.actions.high
-        found[..., self.box] = np.where(slope[..., self.box] > 0, high, low)
-        return found
+        vertex[..., self.box] = np.where(slope[..., self.box] > 0, high, low)
+        return vertex
 
     def curvature(self, d: np.ndarray) -> np.ndarray:
         """Return minus the second derivative along d, (n,)."""
@@ -131,9 +131,9 @@ def upper_bound(world: World, episodes: int, seeds: range) -> tuple[float, float
     (Richardson). Elsewhere it is that of the hull.
     """
     if reference(world).claimed is None:
-        found = [hull_bound(world, min(100, episodes), seed) for seed in seeds]
-        error = np.sqrt(np.mean([se**2 for _, se in found]) / len(found))
-        return float(np.mean([value for value, _ in found])), float(error)
+        bounds = [hull_bound(world, min(100, episodes), seed) for seed in seeds]
+        error = np.sqrt(np.mean([se**2 for _, se in bounds]) / len(bounds))
+        return float(np.mean([value for value, _ in bounds])), float(error)
     x = np.concatenate([noise_of(world, episodes, seed)[0] for seed in seeds])
     values = reference(world).claimed(x)
     if world.solver == "grid" and world.d_x == 2:

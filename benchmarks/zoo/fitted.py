@@ -77,7 +77,7 @@ def improved(world: World, lq: LinearQuadratic, policy: Callable, seed: int) -> 
     rng, rows = np.random.default_rng(seed), world.actions.choices
     seen = visited(world, policy, seed)
     scale = np.std(np.concatenate(seen), axis=0)
-    T, kept = blurred(np.array(world.spread) / scale, rng), {}
+    T, weights_by_step = blurred(np.array(world.spread) / scale, rng), {}
 
     def choose(x: np.ndarray, h: int) -> tuple[np.ndarray, np.ndarray]:
         rank = scores(world, lq, x, h)
@@ -86,14 +86,14 @@ def improved(world: World, lq: LinearQuadratic, policy: Callable, seed: int) -> 
         now = np.asarray(world.reward(states, short, None, h))
         if h + 1 < world.horizon:
             mean = (lq.c + x @ lq.P.T)[:, None] + short @ lq.Q.T
-            now = now + world.discount * (features(mean / scale) @ kept[h + 1])
+            now = now + world.discount * (features(mean / scale) @ weights_by_step[h + 1])
         best = now.argmax(axis=1)
         return short[np.arange(len(x)), best], now.max(axis=1)
 
     for h in reversed(range(1, world.horizon)):
         F, target = features(seen[h] / scale), choose(seen[h], h)[1]
         weights = np.linalg.solve(F.T @ F + 1e-6 * len(F) * np.eye(F.shape[1]), F.T @ target)
-        kept[h] = T @ weights
+        weights_by_step[h] = T @ weights
     return lambda x, h: choose(x, h)[0]
 
 

@@ -69,7 +69,7 @@ def normal_nodes(count: int = NODES) -> tuple[np.ndarray, np.ndarray]:
 
 
 def axis_weights(points: np.ndarray, axis: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return where points (..,) lie on an axis: the index below, and the share of the one above."""
+    """Return the places of points (..,) on an axis: the index below, and the weight of the next."""
     place = np.clip((points - axis[0]) / (axis[1] - axis[0]), 0, len(axis) - 1)
     below = np.minimum(place.astype(int), len(axis) - 2)
     return below, place - below
@@ -92,10 +92,10 @@ def smoother(axis: np.ndarray, spread: float, alive: Callable[..., Any]) -> spar
 def interpolation(points: np.ndarray, axes: list[np.ndarray]) -> sparse.csr_matrix:
     """Return S with S v = v at points (n, d), v the values on the grid of the axes, flattened."""
     n, shape = len(points), tuple(map(len, axes))
-    found = [axis_weights(points[:, i], axis) for i, axis in enumerate(axes)]
+    neighbours = [axis_weights(points[:, i], axis) for i, axis in enumerate(axes)]
     total = sparse.csr_matrix((n, int(np.prod(shape))))
     for corner in itertools.product((0, 1), repeat=len(axes)):
-        sides = list(zip(found, corner, strict=True))
+        sides = list(zip(neighbours, corner, strict=True))
         weight = np.prod([above if c else 1 - above for (_, above), c in sides], axis=0)
         index = np.ravel_multi_index([below + c for (below, _), c in sides], shape)
         total = total + sparse.csr_matrix((weight, (np.arange(n), index)), total.shape)
@@ -119,7 +119,7 @@ def pairs(x: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def alive(world: World, v: np.ndarray) -> np.ndarray:
-    """Tell where an episode goes on, for first states v of any shape."""
+    """Return whether an episode goes on, for first states v of any shape."""
     rest = np.zeros((v.size, world.d_x - 1))
     return ~world.is_over(np.column_stack([v.reshape(-1, 1), rest])).reshape(v.shape)
 
@@ -134,19 +134,19 @@ def solve_grid(world: World) -> Reference:
     ]
     x, a = pairs(np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, len(axes)), actions)
     now, ahead = mean_reward(world, x, a), interpolation(world.mean(x, a), axes)
-    values, kept = np.zeros(shape), []
+    values, values_by_step = np.zeros(shape), []
     for _ in range(world.horizon):
         for smooth in smoothers:  # along the first axis, which then becomes the last
             lines = smooth @ values.reshape(values.shape[0], -1)
             values = np.moveaxis(lines.reshape(values.shape), 0, -1)
-        kept.append(values.ravel())
-        q = now + world.discount * (ahead @ kept[-1])
+        values_by_step.append(values.ravel())
+        q = now + world.discount * (ahead @ values_by_step[-1])
         values = q.reshape(-1, len(actions)).max(axis=1).reshape(shape)
-    kept.reverse()
+    values_by_step.reverse()
 
     def policy(x: np.ndarray, h: int) -> np.ndarray:
         states, acts = pairs(x, actions)
-        later = interpolation(world.mean(states, acts), axes) @ kept[h]
+        later = interpolation(world.mean(states, acts), axes) @ values_by_step[h]
         q = mean_reward(world, states, acts) + world.discount * later
         return actions[q.reshape(len(x), -1).argmax(axis=1)]
 
@@ -161,19 +161,19 @@ def solve_separable(world: World) -> Reference:
     from ivvi import Actions
 
     box = world.actions
-    one = replace(
+    axis_world = replace(
         world,
         spread=world.spread[:1],
         actions=Actions.box(box.low[:1], box.high[:1]),
         grid=world.grid[:1],
     )
-    found = solve_grid(one)
+    solution = solve_grid(axis_world)
 
     def policy(x: np.ndarray, h: int) -> np.ndarray:
-        return found.policy(x.reshape(-1, 1), h).reshape(x.shape)
+        return solution.policy(x.reshape(-1, 1), h).reshape(x.shape)
 
     def claimed(x: np.ndarray) -> np.ndarray:
-        return found.claimed(x.reshape(-1, 1)).reshape(x.shape).sum(axis=1)
+        return solution.claimed(x.reshape(-1, 1)).reshape(x.shape).sum(axis=1)
 
     return Reference(policy, claimed, True, "dynamic programming, state by state")
 
@@ -186,18 +186,18 @@ def solve_levels(world: World) -> Reference:
     later = world.mean(x, a)
     chances = np.column_stack([1 - later.sum(axis=1), later])
     now = np.asarray(world.reward(x, a, None, 0))
-    values, kept = np.zeros(len(levels)), []
+    values, actions_by_step = np.zeros(len(levels)), []
     for _ in range(world.horizon):
         q = (now + world.discount * chances @ values).reshape(len(levels), -1)
         values = q.max(axis=1)
-        kept.append(actions[q.argmax(axis=1)])
-    kept.reverse()
+        actions_by_step.append(actions[q.argmax(axis=1)])
+    actions_by_step.reverse()
 
     def level(x: np.ndarray) -> np.ndarray:
         return (x @ np.arange(1, world.d_x + 1)).round().astype(int)
 
     return Reference(
-        lambda x, h: kept[h][level(x)], lambda x: values[level(x)], True, "finite, exact"
+        lambda x, h: actions_by_step[h][level(x)], lambda x: values[level(x)], True, "finite, exact"
     )
 
 

@@ -98,18 +98,18 @@ class World:
         return self.draw(x, a, e) if self.draw else self.mean(x, a) + e * np.array(self.spread)
 
     def is_over(self, x: Array) -> np.ndarray:
-        """Tell which episodes end in states x, (n,)."""
+        """Return whether episodes end in states x, (n,)."""
         return np.zeros(len(x), bool) if self.terminal is None else np.asarray(self.terminal(x))
 
     def behave(self, x: Array, z: Array, e: Array, v: Array) -> np.ndarray:
-        """Return what was done in the log: people saw e, which also moves x'."""
+        """Return the actions in the log: people saw e, which also moves x'."""
         seen = e[:, np.arange(self.d_a) % self.d_e]
         wish = np.asarray(self.habit(x)) + self.wobble * (z + seen + 0.5 * v)
         return nearest(self.actions, np.broadcast_to(wish, (len(x), self.d_a)))
 
 
 def is_subsets(actions: ivvi.Actions) -> bool:
-    """Tell whether the actions are {0, 1}^d."""
+    """Return whether the actions are {0, 1}^d."""
     rows = actions.choices
     return actions.is_finite and len(rows) == 2**actions.dim and set(np.unique(rows)) == {0.0, 1.0}
 

@@ -15,7 +15,7 @@ from ivvi._io.arrays import Array
 from ivvi.errors import LARGEST, FileError, InputError
 
 MOST_CHOICES = 1 << 16
-"""More combinations of discrete actions than this are searched instead of listed."""
+"""Combinations of discrete actions are searched, not listed, if there are more than this."""
 MOST_LEVELS = 64
 """Most coordinates of a product of small sets."""
 
@@ -29,7 +29,7 @@ class Actions:
     low, high
         Bounds of the continuous coordinates, (d_c,).
     rows
-        What the discrete coordinates may be together, (m, d_d); one empty row without any.
+        Allowed combinations of discrete coordinates, (m, d_d); one empty row if there are none.
     continuous
         Which coordinates of the action are continuous, d_c of them; the others are discrete.
     levels
@@ -83,17 +83,17 @@ class Actions:
 
     @classmethod
     def box(cls, low: Any, high: Any, *, dim: int | None = None) -> Actions:
-        """Return low <= a <= high; numbers stand for every one of `dim` coordinates."""
+        """Return the box low <= a <= high; a single number is used for all `dim` coordinates."""
         try:
             (width,) = np.broadcast_shapes(np.shape(low), np.shape(high), (dim or 1,))
             below, above = (
                 np.array(np.broadcast_to(np.asarray(v, float), width)) for v in (low, high)
             )
         except ValueError as error:
-            many = "as many" if dim is None else dim
+            width_expected = "as many" if dim is None else dim
             raise InputError(
                 f"a box from {_text(low)} to {_text(high)} was given; expected one number each, or "
-                f"{many}"
+                f"{width_expected}"
             ) from error
         largest = float(np.abs([below, above]).max())
         if LARGEST < largest < np.inf:
@@ -105,7 +105,7 @@ class Actions:
 
     @classmethod
     def finite(cls, table: Any) -> Actions:
-        """Return one of the rows of `table`, (m, d_a)."""
+        """Return the set of the rows of `table`, (m, d_a)."""
         try:
             rows = np.asarray(table, dtype=np.float64)
         except (TypeError, ValueError) as error:
@@ -128,13 +128,13 @@ class Actions:
         """Return {0, 1}^dim."""
         if not 1 <= dim <= MOST_LEVELS:
             raise InputError(
-                f"{{0, 1}}^{dim} was asked for; expected a dimension from 1 to {MOST_LEVELS}"
+                f"{{0, 1}}^{dim} was requested; expected a dimension from 1 to {MOST_LEVELS}"
             )
         return cls(np.zeros(0), np.zeros(0), np.zeros((0, dim)), levels=((0.0, 1.0),) * dim)
 
     @classmethod
     def product(cls, *blocks: Actions) -> Actions:
-        """Return the product: the coordinates of the parts, one after the other."""
+        """Return the product of the blocks, with their coordinates one after another."""
         offsets = np.cumsum([0] + [part.dim for part in blocks])
         box = (
             np.concatenate([part.low for part in blocks]),
@@ -182,7 +182,7 @@ class Actions:
         return Tuple((box, number)) if box and number else box or number
 
     def from_space(self, element: Any) -> np.ndarray:
-        """Return the action (d_a,) that an element of `to_space` stands for."""
+        """Return the action (d_a,) of an element of `to_space`."""
         box, number = element if self.discrete and len(self.low) else (element, element)
         continuous = np.asarray(box, dtype=np.float64) if len(self.low) else np.zeros(0)
         if self.is_listed:
@@ -199,7 +199,7 @@ class Actions:
 
     @property
     def count(self) -> int:
-        """How many values the discrete coordinates may take together."""
+        """Number of allowed combinations of the discrete coordinates."""
         return math.prod(len(values) for values in self.levels) if self.levels else len(self.rows)
 
     @property
@@ -209,7 +209,7 @@ class Actions:
 
     @cached_property
     def choices(self) -> np.ndarray:
-        """What the discrete coordinates may be together, (m, d_d); one empty row without any."""
+        """Allowed combinations of discrete coordinates, (m, d_d); one empty row if none."""
         if not self.levels:
             return self.rows
         if not self.is_listed:
@@ -223,7 +223,7 @@ class Actions:
     def corners(self) -> np.ndarray:
         """The lowest and the highest value of every coordinate, (2, d_a).
 
-        Of a list that is not a product they need not be allowed.
+        If the choices are a list and not a product, they need not be allowed.
         """
         table = self.rows if not self.levels else np.array([[v[0], v[-1]] for v in self.levels]).T
         ends = (self.low, table.min(axis=0)), (self.high, table.max(axis=0))
@@ -255,7 +255,7 @@ class Actions:
         return bool((self.rows == choice).all(axis=1).any())
 
     def nearest(self, a: Array) -> Array:
-        """Return the allowed action next to each of a (..., d_a), in units of their range."""
+        """Return the allowed action nearest to each of a (..., d_a), in units of their range."""
         xp = a.__array_namespace__()
         box = xp.clip(a[..., list(self.continuous)], self.low, self.high)
         choice = a[..., list(self.discrete)]
@@ -272,7 +272,7 @@ class Actions:
         return self.join(box, xp.asarray(self.rows)[xp.argmin(far, axis=-1)])
 
     def join(self, box: Array, choice: Array) -> Array:
-        """Put continuous (..., d_c) and discrete (..., d_d) coordinates in their places."""
+        """Return actions from continuous (..., d_c) and discrete (..., d_d) coordinates."""
         xp = box.__array_namespace__()
         order = np.argsort([*self.continuous, *self.discrete])
         shape = np.broadcast_shapes(box.shape[:-1], choice.shape[:-1])
@@ -332,16 +332,16 @@ class Actions:
 def make_actions(actions: Any, names: Sequence[str]) -> Actions:
     """Return `actions`, a (low, high) pair of a box, or the rows of a finite set as `Actions`."""
     if isinstance(actions, Actions):
-        made = actions
+        allowed = actions
     elif isinstance(actions, tuple) and len(actions) == 2:
-        made = Actions.box(*actions, dim=len(names))
+        allowed = Actions.box(*actions, dim=len(names))
     else:
-        made = Actions.finite(actions)
-    if made.dim != len(names):
+        allowed = Actions.finite(actions)
+    if allowed.dim != len(names):
         raise InputError(
-            f"actions of width {made.dim} were given; expected {len(names)} ({', '.join(names)})"
+            f"actions of width {allowed.dim} were given; expected {len(names)} ({', '.join(names)})"
         )
-    return made
+    return allowed
 
 
 def _text(value: Any) -> str:

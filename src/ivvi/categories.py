@@ -1,4 +1,4 @@
-"""Categories as columns of 0 and 1, for a few rows: what saved models and policies need.
+"""Categories as columns of 0 and 1, for a few rows, as saved models and policies need them.
 
 A category of L levels is L - 1 indicators, ``ward[ICU]``; for the first level, the reference, all
 of them are 0. `ivvi.logs.columns.category_encoding` makes them for whole logs.
@@ -21,18 +21,18 @@ YES, NO = ("true", "yes", "y", "t", "1"), ("false", "no", "n", "f", "0")
 
 @dataclass(frozen=True, slots=True)
 class CodedColumn:
-    """A column of categories, and the columns of 0 and 1 that stand for it.
+    """A column of categories, and the columns of 0 and 1 that encode it.
 
     Attributes
     ----------
     column
-        The column as the user has it.
+        The user's column.
     levels
         Its values as text; the first is the reference.
     boolean
-        Whether it holds true and false, and stands for itself.
+        Whether it holds true and false, so that it is its own indicator.
     optional
-        Whether nothing, and a word for no, is the reference.
+        Whether an empty value or a word for no is the reference.
     """
 
     column: str
@@ -48,7 +48,7 @@ class CodedColumn:
         return tuple(f"{self.column}[{level}]" for level in self.levels[1:])
 
     def code(self, value: Any, where: str, unseen: str | None = None) -> int:
-        """Return the number of a level; one that is not known is refused, or is `unseen`."""
+        """Return the number of a level; an unknown level is an error, or counts as `unseen`."""
         text = level_text(value)
         if self.optional and is_nothing(value):
             return 0
@@ -82,15 +82,15 @@ CodedColumns = tuple[CodedColumn, ...]
 
 
 def levels_alike(categories: CodedColumns) -> list[str]:
-    """Say of each column which two of its levels differ only in case or in blanks."""
+    """Return warnings on columns with two levels that differ only in case or blanks."""
     texts = []
-    for one in categories:
+    for coded in categories:
         met: dict[str, str] = {}
-        for level in one.levels:
+        for level in coded.levels:
             first = met.setdefault(" ".join(level.casefold().split()), level)
             if first != level:
                 texts.append(
-                    f"{one.column} has the levels {first!r} and {level!r}, which differ only in "
+                    f"{coded.column} has the levels {first!r} and {level!r}, which differ only in "
                     "case or blanks but count as two: spell them the same in the table"
                 )
                 break
@@ -102,17 +102,19 @@ UNKNOWN = ("-", "--", "?", ".", "None", "<NA>", "NaT", "n.a.", "N.A.")
 
 
 def levels_unknown(categories: CodedColumns) -> list[str]:
-    """Say of each column which of its levels may mean that the value is missing.
+    """List, for each column, levels that may mean 'missing'.
 
-    ``-`` beside ``+`` is a result, and ``None`` beside other capitalised words an amount.
+    But ``-`` together with ``+`` is a result, and ``None`` among capitalised words is an amount.
     """
     texts = []
-    for one in categories:
-        titled = any(len(level) > 1 and level.istitle() for level in one.levels if level != "None")
-        own = ("-", "--") if "+" in one.levels else ("None",) if titled else ()
-        for level in [level for level in one.levels if level in UNKNOWN and level not in own]:
+    for coded in categories:
+        titled = any(
+            len(level) > 1 and level.istitle() for level in coded.levels if level != "None"
+        )
+        real = ("-", "--") if "+" in coded.levels else ("None",) if titled else ()
+        for level in [level for level in coded.levels if level in UNKNOWN and level not in real]:
             texts.append(
-                f"{one.column} has the level {level!r}, which counts as any other: if it means "
+                f"{coded.column} has the level {level!r}, which counts as any other: if it means "
                 f"that the value is missing, use --missing {shlex.quote(level)} --drop-missing "
                 f"(read_logs(missing={level!r}, drop_missing=True))"
             )
@@ -129,7 +131,7 @@ def level_text(value: Any) -> str:
 
 
 def raw_columns(names: Sequence[str], categories: CodedColumns) -> tuple[str, ...]:
-    """Return the columns as the user has them, for numeric ones: each category stands once."""
+    """Return the user's columns for numeric ones: each category is one column."""
     column_of = {name: category.column for category in categories for name in category.names}
     return tuple(dict.fromkeys(column_of.get(name, name) for name in names))
 
@@ -141,7 +143,7 @@ def encode_rows(
     where: str,
     unseen: str | None = None,
 ) -> NDArray[np.float64]:
-    """Return numeric columns (n, d) for a few rows of columns as the user has them."""
+    """Return numeric columns (n, d) for a few rows of the user's columns."""
     coded = {category.column: category for category in categories}
     parts: list[NDArray[np.float64]] = []
     for column in raw_columns(names, categories):
@@ -161,7 +163,7 @@ def encode_rows(
 def decode_rows(
     values: NDArray[Any], names: Sequence[str], categories: CodedColumns
 ) -> dict[str, list[Any]]:
-    """Return columns as the user has them for numeric ones (n, d)."""
+    """Return the user's columns for numeric ones (n, d)."""
     coded = {category.column: category for category in categories}
     columns: dict[str, list[Any]] = {}
     for column in raw_columns(names, categories):

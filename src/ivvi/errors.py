@@ -1,9 +1,8 @@
-"""What can go wrong, as types.
+"""The types of errors and warnings.
 
-Everything that a user's data, columns, files or settings can cause is an
-`InputError` with one sentence that names the thing, what was found and what was
-expected; the command line prints that sentence and exits with code 2. Anything
-else that is raised is a bug.
+All errors that a user's data, columns, files or settings can cause are an `InputError` with one
+sentence that names the item, what was found and what was expected. The command line prints that
+sentence and exits with code 2. Any other exception is a bug.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class NoNextStateError(DataError):
 
 
 class LargeError(DataError):
-    """Values are so large that their fourth powers are not numbers any longer."""
+    """Values are so large that their fourth powers overflow."""
 
 
 class IdentificationError(DataError):
@@ -48,7 +47,7 @@ class FileError(InputError):
 
 
 class TrustError(InputError):
-    """A saved file would import something that its reader has not said to trust."""
+    """A saved file would import from a package that the caller does not trust."""
 
 
 class IvviWarning(UserWarning):
@@ -60,15 +59,15 @@ class PlanningWarning(IvviWarning):
 
 
 def check_seed(seed: int) -> None:
-    """Refuse a seed that not every generator of random numbers takes."""
+    """Raise an error for a seed that some generator of random numbers does not accept."""
     if not 0 <= seed < 2**63:
         raise InputError(f"the seed is {seed}; expected a number from 0 to 2^63 - 1")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return ``"; did you mean 'x1'?"`` for the closest known name, or nothing."""
+    """Return ``"; did you mean 'x1'?"`` for the closest known name, or ''."""
     listed = list(known)
-    same = [one for one in listed if one.strip().casefold() == name.strip().casefold()]
+    same = [word for word in listed if word.strip().casefold() == name.strip().casefold()]
     match = same or difflib.get_close_matches(name, listed, n=1, cutoff=0.6)
     return f"; did you mean {match[0]!r}?" if match else ""
 

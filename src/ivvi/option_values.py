@@ -7,7 +7,7 @@ METHODS = (
     *("exact", "sgda", "least-squares", "liml", "fuller:1", "kclass:0.5", "gmm"),
     *("ujive", "ijive", "jive1", "ridge", "lasso", "adaptive-lasso", "shrunk"),
 )
-"""Methods of `ivvi.fit`; a number after a colon is an example of the setting that the word takes.
+"""Methods of `ivvi.fit`; a number after a colon is an example of the word's setting.
 `ivvi.estimators.registry` has the class of each."""
 OTHER_NAMES = {
     **dict.fromkeys(("2sls", "tsls", "iv"), "exact"),
@@ -23,15 +23,15 @@ FEATURES = (
 STANDARD_ERRORS = ("auto", "unadjusted", "robust", "clustered", "cr2", "wild", "hac", "bekker")
 """Standard errors of `ivvi.fit`."""
 SET_ERRORS = ("auto", "unadjusted", "robust", "clustered", "hac")
-"""Those of a confidence set, for `ivvi.interval`."""
+"""Standard errors of a confidence set, for `ivvi.interval`."""
 RESPONSE_ERRORS = ("auto", "robust", "clustered", "hac")
-"""Those that are valid where rows overlap, for `ivvi.respond`."""
+"""Standard errors that are valid where rows overlap, for `ivvi.respond`."""
 PLANNERS = ("auto", "mpc", "value-iteration", "spede")
 """Planners of `ivvi.plan`."""
 DRAW_METHODS = ("auto", "bootstrap", "wild", "asymptotic")
 """How `ivvi.value` draws models for its intervals."""
 RIVALS = ("behaviour", "zero", "least-squares", "lowest", "highest")
-"""Policies by name, with which `ivvi.value` compares."""
+"""Names of policies with which `ivvi.value` compares."""
 
 
 def listed(words: tuple[str, ...]) -> str:

@@ -1,4 +1,4 @@
-"""The estimator as scikit-learn expects one: `fit`, `predict`, `score`, pipelines, searches.
+"""The estimator for scikit-learn: `fit`, `predict`, `score`, pipelines, searches.
 
 A thin wrapper: a table of rows (X, y) with instruments Z becomes a one-step log, and everything is
 done by `ivvi.estimate`. Needs scikit-learn (``pip install 'ivvi[sklearn]'``).
@@ -112,7 +112,7 @@ class IVRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", IvviWarning)
                 self.fit_ = self._instrumented(X, Y, Z, weight, groups)
-            for text in self.fit_.warnings:  # here, where the user called
+            for text in self.fit_.warnings:  # with the user's own call as the source
                 warnings.warn(text, IvviWarning, stacklevel=2)
             self.estimate_ = self.fit_.estimate
         if self.features == "linear":
@@ -160,14 +160,14 @@ class IVRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ign
         x, a = self._split(X)
         parts = {"x": x, "a": a, "z": Z, "y": Y}
         columns: dict[str, Any] = {name: part for name, part in parts.items() if part.size}
-        others: dict[str, Any] = {"state": "x*" if x.size else ()}
+        roles: dict[str, Any] = {"state": "x*" if x.size else ()}
         if weight is not None:
-            columns["weight"], others["weight"] = weight, "weight"
+            columns["weight"], roles["weight"] = weight, "weight"
         se = StandardErrors(self.se)
         if groups is not None:
             columns["group"] = np.asarray(groups)
             se = StandardErrors(self.se, cluster="group")
-        log = read_logs(columns, action="a*", instrument="z*", next_state="y*", **others)
+        log = read_logs(columns, action="a*", instrument="z*", next_state="y*", **roles)
         return estimate(log, self.features, method=self.method, se=se, seed=self.seed)
 
     def _set_coefficients(self) -> None:

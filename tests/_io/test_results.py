@@ -1,4 +1,4 @@
-"""Every result is told alike: summary, frame, JSON, notebook; and `repr` is one short line."""
+"""Every result has the same display methods: summary, frame, JSON, notebook; `repr` is one line."""
 
 import dataclasses
 import json

@@ -135,7 +135,7 @@ def test_no_output_replaces_what_the_command_reads(options, tmp_path, monkeypatc
     ]
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     for command in commands:
-        assert_refused(run(*command, *options), "is what the command reads")
+        assert_refused(run(*command, *options), "is an input of this command")
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 

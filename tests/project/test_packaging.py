@@ -59,7 +59,7 @@ def test_wheel_and_sdist_are_built_clean_and_work(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.endswith("installed and tried: all is well\n")
+    assert done.stdout.endswith("installed and tested: no faults\n")
     assert {path.name for path in (tmp_path / "dist").iterdir()} == {
         f"ivvi-{ivvi.__version__}-py3-none-any.whl",
         f"ivvi-{ivvi.__version__}.tar.gz",

@@ -123,7 +123,7 @@ def test_an_action_flips_across_zero_or_the_middle_of_its_box_or_to_another_choi
             {"against": ("noone",)},
             "unknown policy 'noone'; choose from behaviour, zero, least-squares, lowest, highest",
         ),
-        ({"against": ()}, "no rival is given"),
+        ({"against": ()}, "name at least one rival"),
         ({"violations": ("z9",)}, "there is no instrument 'z9'"),
         ({"violations": ("z0:x9",)}, "there is no output 'x9'"),
         ({"states": [[1.0]]}, "rows of 2 finite numbers"),

@@ -217,7 +217,7 @@ def test_an_amount_of_one_episode_has_no_interval():
     ("call", "fact"),
     [
         (lambda env: ivvi.evaluate(push, env, against=("optimum",)), "did you mean 'optimal'"),
-        (lambda env: ivvi.evaluate({}, env, against=()), "no policy"),
+        (lambda env: ivvi.evaluate({}, env, against=()), "at least one policy"),
         (lambda env: ivvi.evaluate({"zero": push}, env), "a policy is called 'zero'"),
         (lambda env: ivvi.evaluate(push, env, against=("zero",), episodes=0), "episodes is 0"),
         (lambda env: roll_out(env.world, push, episodes=2, horizon=0), "horizon is 0"),

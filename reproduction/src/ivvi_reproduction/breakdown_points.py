@@ -1,13 +1,13 @@
-"""Breakdown points against brute force: logs with as much invalidity as they speak of.
+"""Breakdown points compared with brute force: logs with as much invalidity as these predict.
 
 Run it with ``python -m ivvi_reproduction.breakdown_points``. In the linear world z0 gets a direct
-effect delta on x0'. For a gain, delta is increased until the policy that is learned from such a
-log earns no more than its rival, in the simulator; the breakdown point is then computed from that
-log alone. For the recommended action, delta is increased until the plan of such a log has the
-other sign; the breakdown point is computed from a log without any direct effect.
+effect delta on x0'. For a gain, delta is increased until the policy learned from such a log earns
+no more than its rival, in the simulator; the breakdown point is then computed from that log alone.
+For the recommended action, delta is increased until the plan of such a log has the other sign; the
+breakdown point is computed from a log without any direct effect.
 
-Both sides are of one log, and brute force compares it with the truth: the error of a log of n
-rows moves their ratio by about 1 / (rho sqrt(n)) for a correlation rho of z with the error.
+Both sides use one log, and brute force compares it with the truth: the sampling error of a log of n
+rows moves their ratio by about 1 / (rho sqrt(n)), where rho is the correlation of z with the error.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from ivvi.policy.policy import Policy
 from ivvi.sensitivity_analysis import sensitivity
 from ivvi.simulators import ConfoundedEnv, World, gaussian, linear_world
 from ivvi.simulators.synthetic import LINEAR_Z
-from ivvi_reproduction.study import Force, Json, Seed, check, each, run_study, tell
+from ivvi_reproduction.study import Force, Json, Seed, check, measure_each, run_study, tell
 
 REWARD = "quadratic:weight=0.05"
 BOX = (-4, 4)
 HORIZON, EPISODES, STEPS, RUNS = 20, 500, 500, 4096
 TOLERANCE = 1e-3
-"""Of the direct effect that brute force finds, in standard deviations of the noise."""
+"""Tolerance of the direct effect found by brute force, in standard deviations of the noise."""
 STATE = 2.0
-"""Where the recommended action is looked at, in every coordinate."""
+"""The value of every coordinate of the state in which the recommended action is compared."""
 QUESTIONS = ("gain over zero", "gain over behaviour", "action")
 CASES = tuple((q, d, s) for q in QUESTIONS for d in (1, 2) for s in ("I", "III"))
 
@@ -60,18 +60,18 @@ class BreakdownComparison:
 
     @property
     def ratio(self) -> float:
-        """The breakdown point against brute force."""
+        """The breakdown point divided by that of brute force."""
         return self.breakdown / self.brute_force
 
     @property
     def error(self) -> float:
-        """What the errors of one log move the ratio by, about."""
+        """The approximate standard error of the ratio, from the sampling error of one log."""
         return 1 / (self.correlation * math.sqrt(EPISODES * STEPS))
 
 
 @dataclass(frozen=True, eq=False)
 class Doubtful:
-    """The linear world with a direct effect of z0 on x0', and what is learned in it."""
+    """The linear world with a direct effect of z0 on x0', and the policies learned in it."""
 
     dim: int
     setting: str
@@ -96,26 +96,26 @@ class Doubtful:
         return fit, plan(fit.model, REWARD, BOX, horizon=HORIZON, method="mpc", compare=False)
 
     def true_gain(self, rival: str, delta: float) -> float:
-        """What the policy of such a log earns over a rival, in the simulator.
+        """Return the gain of the policy of such a log over a rival, in the simulator.
 
-        There z goes its usual way: to the policy its direct effect is noise beside the others,
-        to behaviour it comes with the action.
+        There z keeps its distribution. For the policy its direct effect is additional noise; for
+        behaviour it comes with the action.
         """
         policy, world = self.learn(delta)[1], self.world(delta)
         noise = world.noise_cov.copy()
         noise[0, 0] += delta**2 * LINEAR_Z[self.setting]
         noisy = replace(world, noise=gaussian(noise))
-        own = self._mean_return(noisy, lambda x: policy(x))
+        of_policy = self._mean_return(noisy, lambda x: policy(x))
         if rival == "behaviour":
-            return own - self._behaviours(world)
-        return own - self._mean_return(noisy, lambda x: np.zeros((len(x), self.dim)))
+            return of_policy - self._behaviours(world)
+        return of_policy - self._mean_return(noisy, lambda x: np.zeros((len(x), self.dim)))
 
     def _mean_return(self, world: World, policy: Any) -> float:
         rollout = roll_out(world, policy, episodes=RUNS, horizon=HORIZON, seed=5)
         return float(rollout.returns.mean())
 
     def _behaviours(self, world: World) -> float:
-        """What behaviour earns that leans on a confounder of its own, while z does what it does."""
+        """Return the return of behaviour with an independent confounder, and z's direct effect."""
 
         def behaviour(key: Array, x: Array, z: Array, e: Array) -> Array:
             of_action, of_e = jax.random.split(key)
@@ -128,18 +128,18 @@ class Doubtful:
             return float(rewards.sum(axis=1).mean())
 
     def first_action(self, delta: float) -> float:
-        """The first coordinate of what such a log recommends."""
+        """Return the first coordinate of the action that such a log recommends."""
         return float(self.learn(delta)[1](np.full(self.dim, STATE))[0])
 
 
 def measure(question: str, dim: int, setting: str, seed: int = 0) -> BreakdownComparison:
-    """Find the breakdown by brute force, and from one log."""
+    """Return the breakdown by brute force, and from one log."""
     case = Doubtful(dim, setting, seed)
     spread = np.sqrt(LINEAR_Z[setting])
     settings: dict[str, Any] = {"draws": 0, "seed": seed}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", IvviWarning)
-        if question != "action":  # the log understates what the action does, the policy overdoes it
+        if question != "action":  # the log understates the effect of the action
             rival = question.removeprefix("gain over ")
             delta = root(partial(case.true_gain, rival), 1.0 / spread)
             fit, policy = case.learn(delta)
@@ -158,7 +158,7 @@ def measure(question: str, dim: int, setting: str, seed: int = 0) -> BreakdownCo
 
 
 def root(function: Callable[[float], float], end: float) -> float:
-    """Return where a function that is positive at 0 first changes its sign towards `end`."""
+    """Return the first change of sign, towards `end`, of a function that is positive at 0."""
     from scipy.optimize import brentq
 
     cached = cache(lambda share: function(share * end))
@@ -170,7 +170,7 @@ def root(function: Callable[[float], float], end: float) -> float:
 
 
 def table(records: Iterable[BreakdownComparison]) -> str:
-    """List the comparisons."""
+    """Return the comparisons as a text table."""
     lines = [
         f"{'what is lost':<21}{'k':>3} {'setting':<9}{'brute force':>12}{'breakdown':>11}"
         f"{'ratio':>8}{'+-':>7}{'share':>8}{'rho':>7}"
@@ -190,7 +190,7 @@ def command(
 ) -> None:
     """Compare breakdown points with brute force."""
     check(json, force)
-    records = each("cases", CASES, lambda case: measure(*case, seed))
+    records = measure_each("cases", CASES, lambda case: measure(*case, seed))
     tell(table(records), [asdict(r) | {"ratio": r.ratio} for r in records], json, force)
 
 

@@ -1,10 +1,10 @@
-"""What caution costs and what it saves.
+"""The costs and the savings of caution.
 
 Run it with ``python -m ivvi_reproduction.cautious_planning``. Logs of 2,000 rows of the paper's
 linear experiment, with the instrument of setting I and with one whose mu_iv is a hundredth of
-that; each is fitted and planned with, plainly and with caution, and the plans are run in the
-simulator. Caution should keep the worst plans from falling below what the behaviour policy truly
-earns, and cost next to nothing where the instrument is strong.
+that. Each is fitted, plans are made without and with caution, and the plans are run in the
+simulator. Caution should keep the worst plans from falling below the true return of the behaviour
+policy, and cost next to nothing where the instrument is strong.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from ivvi_reproduction.study import logs_command, no_bar, run_study
 DIM, EPISODES, STEPS = 5, 40, 50
 HORIZON, TRIALS = 100, 32
 STRENGTHS = {"strong": 1.0, "weak": 0.01}
-"""What the variance of the instruments, and mu_iv with it, is multiplied with."""
+"""Factors of the variance of the instruments, and so of mu_iv."""
 LEVELS = (0.0, 0.8, 0.95)
 SIZE = 0.7
 """Variance of the instruments in setting I."""
 
 
 class LogDraws(NamedTuple):
-    """What differs between logs: draws of W, directions of action, what was usual."""
+    """The parts that differ between logs: draws of W, directions of action, usual actions."""
 
     drawn: Array
     towards: Array
@@ -61,7 +61,7 @@ class CautiousActor(Actor):
     make: Any
 
     def rule(self, parameters: LogDraws) -> CautiousRule:
-        """Return the rule for what one log gave."""
+        """Return the rule for the draws of one log."""
         problem = self.make(parameters.drawn[0])
         features = BehaviourFeatures.of(problem.model, None)
         none = np.zeros((0, 0))
@@ -86,7 +86,7 @@ class CautiousActor(Actor):
 
 @dataclass(frozen=True)
 class CautionValues:
-    """True values of the plans of many logs, by caution, and what behaviour truly earns."""
+    """True values of the plans of many logs, by caution, and of behaviour."""
 
     instrument: str
     logs: int
@@ -105,15 +105,15 @@ class CautionValues:
 
 @cache
 def setup_of(instrument: str) -> tuple[ConfoundedEnv, Problem, float, float]:
-    """Return simulator, true problem, and what behaviour and doing nothing truly earn."""
+    """Return simulator, true problem, and the true values of behaviour and of doing nothing."""
     world = linear_world(DIM, "I")
     draw = gaussian(SIZE * STRENGTHS[instrument] * np.eye(DIM))
     env = ConfoundedEnv(replace(world, instrument=lambda key, x, history: draw(key)))
     truth = Problem(world.true_model(), env.reward, Actions.of_space(world.actions), HORIZON)
     idle = lambda x: np.zeros((len(x), DIM))  # noqa: E731
     behaviour, zero = (
-        float(env.rollout(who, episodes=1024, horizon=HORIZON, seed=1).returns.mean())
-        for who in (Behaviour(env.world), idle)
+        float(env.rollout(policy, episodes=1024, horizon=HORIZON, seed=1).returns.mean())
+        for policy in (Behaviour(env.world), idle)
     )
     return env, truth, behaviour, zero
 
@@ -165,7 +165,7 @@ def _true_value(truth: Problem, planner: CautiousActor, parameters: LogDraws) ->
 
 
 def table(records: Sequence[CautionValues]) -> str:
-    """Set means and 5th percentiles side by side, by caution."""
+    """Return means and 5th percentiles side by side, by caution, as a text table."""
     levels = [float(key) for key in records[0].values]
     titles = ["plain" if level == 0 else f"caution {level:g}" for level in levels]
     head = f"{'instrument':<12}{'over logs':<16}" + "".join(f"{t:>14}" for t in titles)

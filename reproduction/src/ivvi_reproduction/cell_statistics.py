@@ -1,4 +1,4 @@
-"""What the records of one experiment say: figures of merit by cell, with their spread."""
+"""Figures of merit from the records of one experiment, by cell, with their spread."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class CellStatistics:
         return [value for value in parts if value is not None]
 
     def optimal(self, variant: str, column: str, of: str = "returns") -> np.ndarray | None:
-        """Return what planning with the truth earns, None where it was not run."""
+        """Return the return of planning with the truth; None where it was not run."""
         values = [
             r
             for key in self.cells
@@ -80,7 +80,7 @@ class CellStatistics:
         return [float(np.mean(best - np.array(r))) for r in self.values(key, of="returns")]
 
     def descent(self, key: Key) -> str:
-        """Say how descent-ascent ended: in one word, or how often which."""
+        """Return how descent-ascent ended: one word, or each word with its count."""
         words: Counter[str] = Counter(self.values(key, of="status"))
         words["leads to no policy"] += sum(
             result.get("returns") is None and result.get("status") != "diverged"

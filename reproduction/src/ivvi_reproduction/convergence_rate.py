@@ -34,12 +34,12 @@ from ivvi.features.feature_map import linear
 from ivvi.moments import compute_moments
 from ivvi.simulators import ConfoundedEnv, World
 from ivvi.simulators.world import tridiagonal
-from ivvi_reproduction.study import Force, Json, Plot, Seed, check, each, run_study, tell
+from ivvi_reproduction.study import Force, Json, Plot, Seed, check, measure_each, run_study, tell
 
 DIM, HORIZON, CHUNK = 2, 100, 8_000
 """Dimension, steps of an episode, and rows for each run between two calls."""
 STRENGTHS = (0.6, 0.8, 1.0)
-"""What the instrument moves the action by, rho."""
+"""Strength rho of the instrument: its coefficient in the action."""
 CONSTANTS = (1.0, 2.0, 1.0)
 """c1, c2, c3. The proof takes 2^8, 8 and 2^27, for which gamma is above 10^9 here; c2 = 2 is below
 what it needs (beta > 4 / mu_iv)."""
@@ -144,7 +144,7 @@ def _descend(
 
 
 def table(rates: Iterable[Rate]) -> str:
-    """Print T times the error, which is flat where the error falls like 1 / T."""
+    """Return T times the error, which is flat where the error falls like 1 / T, as a table."""
     lines = []
     for r in rates:
         lines.append(
@@ -158,7 +158,7 @@ def table(rates: Iterable[Rate]) -> str:
 
 
 def draw(rates: Sequence[Rate]) -> Any:
-    """Draw the error, and the error times T, against T."""
+    """Plot the error, and the error times T, against T."""
     figure, axes = make_axes(1, 2)
     for i, r in enumerate(rates):
         T, error, se = (np.array(values) for values in (r.t, r.error, r.se))
@@ -191,7 +191,7 @@ def command(
     if runs < 2 or steps < 1 << 15:
         raise InputError(f"{runs} runs of {steps} steps; expected at least 2 of {1 << 15}")
     settings = {"runs": runs, "steps": steps, "seed": seed}
-    rates = each("strengths", STRENGTHS, lambda rho: measure(rho, **settings))
+    rates = measure_each("strengths", STRENGTHS, lambda rho: measure(rho, **settings))
     if plot is not None:
         save_figure(draw(rates), plot, force=force)
     tell(table(rates), [asdict(r) | {"slope": r.slope} for r in rates], json, force)

@@ -1,11 +1,11 @@
 """The page on the reproduction, made from the records and a template.
 
 Run it with ``python -m ivvi_reproduction.docs_page``: the tables, captions and cells of
-docs/reproduction.md come from ``reproduction/results/records.parquet``, what the other studies
-printed from ``reproduction/results/printed/NAME.txt``, and what is said about them from
-docs/templates/reproduction.md. A sentence there never holds a measured number of its own: it asks
-`PageNumbers` for a cell, the values of a column, or a line of a study's printed block, and Jinja's
-filters take the least or the ratio.
+docs/reproduction.md come from ``reproduction/results/records.parquet``, the output of the other
+studies from ``reproduction/results/printed/NAME.txt``, and the text from
+docs/templates/reproduction.md. Sentences there contain no measured numbers. They ask `PageNumbers`
+for a cell, the values of a column, or a line of a study's output, and Jinja's filters take the
+least or the ratio.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ivvi_reproduction.specs import names, read_experiment, read_figure, read_ta
 from ivvi_reproduction.study import run_study
 
 PRINTED = "printed"
-"""Folder beside the records with what studies printed."""
+"""Folder beside the records with the output of studies."""
 NOT_RUN = "*Not run yet.*"
 FACTOR = 2.0
 """Cells further than this from the paper's number are set in bold and explained."""
@@ -69,7 +69,7 @@ def make_page(results: Results, template: str, printed: Path | None = None) -> s
 
 
 def regret_table(numbers: PageNumbers, name: str) -> str:
-    """Set the regrets of an experiment; a ratio beyond the factor is bold."""
+    """Return the table of an experiment's regrets; a ratio beyond the factor is bold."""
     if f"{name}-regret" not in numbers.tables:
         return NOT_RUN
 
@@ -98,7 +98,7 @@ def regret_table(numbers: PageNumbers, name: str) -> str:
 
 
 def settings_by_variant(numbers: PageNumbers, name: str, columns: Sequence[str]) -> str:
-    """Set a table as the paper does: a row per setting, a column per variant."""
+    """Return a table laid out as the paper's: a row per setting, a column per variant."""
     if name not in numbers.tables:
         return NOT_RUN
     rows = numbers.rows(name)
@@ -121,7 +121,7 @@ def panels_of(results: Results, name: str) -> list[ResultFigure]:
 
 
 def draw_panels(panels: list[ResultFigure], columns: int) -> Any:
-    """Draw panels in rows: one column for each variant, one row for each measure."""
+    """Plot panels: one column for each variant, one row for each measure."""
     kinds = list(dict.fromkeys(_kind(panel) for panel in panels))
     figure, axes = make_axes(len(kinds), columns)
     filled = [0] * len(kinds)
@@ -169,7 +169,7 @@ def command(
 
 @dataclass(frozen=True)
 class PageNumbers:
-    """The tables by name, and the folder with what studies printed."""
+    """The tables by name, and the folder with the output of studies."""
 
     tables: Mapping[str, ResultTable]
     printed: Path
@@ -201,7 +201,7 @@ class PageNumbers:
     def between_settings(
         self, name: str, column: str, over: Sequence[str], under: Sequence[str]
     ) -> list[float]:
-        """Divide a column in the settings `over` by itself in the settings `under`."""
+        """Return a column in the settings `over`, divided by itself in the settings `under`."""
         pairs = zip(self.values(name, column, over), self.values(name, column, under), strict=True)
         return [a / b for a, b in pairs]
 
@@ -219,12 +219,12 @@ class PageNumbers:
         raise InputError(f"{file.name} has no line {change!r} of {variant}")
 
     def off(self, name: str) -> list[float]:
-        """Return how many times too large or too small regrets are, where beyond FACTOR."""
+        """Return the factors by which regrets are too large or too small, if beyond FACTOR."""
         ratios = [ratio for ratio in self.values(f"{name}-regret", "as / paper") if is_off(ratio)]
         return [max(ratio, 1 / ratio) for ratio in ratios]
 
     def below_baseline(self, name: str, column: str) -> int:
-        """Count the cells in which the method loses less than the baseline of its variant."""
+        """Return the number of cells in which the method loses less than its variant's baseline."""
         rows = self.rows(f"{name}-regret")
         poor = {row["variant"]: row[column] for row in rows if row["setting"] == "Baseline"}
         values = [(row[column], poor[row["variant"]]) for row in rows]
@@ -232,30 +232,30 @@ class PageNumbers:
 
 
 def is_off(ratio: TableCell) -> bool:
-    """Say whether a ratio to the paper's number is beyond FACTOR, either way."""
+    """Return whether a ratio to the paper's number is beyond FACTOR, either way."""
     return isinstance(ratio, float) and not 1 / FACTOR <= ratio <= FACTOR
 
 
 def digits(value: float, number: int = 2) -> str:
-    """Write a number with so many significant digits, and no exponent."""
+    """Return a number as text with this many significant digits, and no exponent."""
     rounded = float(f"{value:.{number}g}")
     return f"{rounded:,.0f}" if abs(rounded) >= 10 ** (number - 1) else f"{rounded:.{number}g}"
 
 
 def in_words(count: int) -> str:
-    """Write a count up to ten as a word."""
+    """Return a count as text, up to ten as a word."""
     return WORDS[count] if count < len(WORDS) else str(count)
 
 
 def span(values: Iterable[float], number: int = 2) -> str:
-    """Write the least and the largest of some values: ``0.94 to 1.03``."""
+    """Return the range of values as text: ``0.94 to 1.03``."""
     ordered = sorted(values)
     low, high = digits(ordered[0], number), digits(ordered[-1], number)
     return low if low == high else f"{low} to {high}"
 
 
 def between(values: Iterable[float], low: float, high: float) -> list[float]:
-    """Keep the values from `low` to `high`."""
+    """Return the values from `low` to `high`."""
     return [value for value in values if low <= value <= high]
 
 
@@ -265,7 +265,7 @@ def _markdown(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def _figure(results: Results, name: str, caption: str) -> str:
-    """Set a picture above its caption; the alternative text says whose curves they are."""
+    """Return a picture with its caption below and an alternative text."""
     panels = panels_of(results, name)
     if not panels:
         return NOT_RUN
@@ -274,7 +274,7 @@ def _figure(results: Results, name: str, caption: str) -> str:
 
 
 def _output(file: Path) -> str:
-    """Set what a study printed."""
+    """Return the output of a study as a code block."""
     if not file.is_file():
         return NOT_RUN
     return f"```text\n{file.read_text(encoding='utf-8').rstrip()}\n```"

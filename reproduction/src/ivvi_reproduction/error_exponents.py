@@ -20,7 +20,7 @@ import numpy as np
 import typer
 
 from ivvi.estimators.sgda.schedules import Theorem
-from ivvi_reproduction.study import Force, Json, Seed, check, each, run_study, tell
+from ivvi_reproduction.study import Force, Json, Seed, check, measure_each, run_study, tell
 
 CONSTANTS = (1.0, 2.0, 1.0)
 """c1, c2, c3; the proof's are 2^8, 8 and 2^27, with which gamma is above 10^8 here."""
@@ -50,8 +50,8 @@ class StaticModel:
         x, z, v = (_uniform(rng, n) for _ in range(3))
         e = np.stack([_uniform(rng, n) for _ in range(self.d_x)], axis=1)
         a = self.rho * z + e[:, 0] + 0.5 * v
-        one = np.ones(n)
-        Phi, Psi = np.stack([one, x, a], axis=1), np.stack([one, x, self.scale * z], axis=1)
+        ones = np.ones(n)
+        Phi, Psi = np.stack([ones, x, a], axis=1), np.stack([ones, x, self.scale * z], axis=1)
         return Phi, Psi, Phi @ self.W_star.T + e
 
     def strength(self, rng: np.random.Generator) -> tuple[float, float]:
@@ -81,7 +81,7 @@ def descend(
     runs: int,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Take one step a row from W_0 = 0 in all runs; returns W at points, (points, runs, d_x, 3)."""
+    """Take a step per row from W_0 = 0 in all runs; return W at points, (points, runs, d_x, 3)."""
     W, K = np.zeros((runs, design.d_x, 3)), np.zeros((runs, design.d_x, 3))
     path, at_once = [], 1024
     for start in range(0, points[-1], at_once):
@@ -110,7 +110,7 @@ def measure(series: str, value: float, *, runs: int, steps: int, seed: int) -> P
 
 
 def slope(points: Iterable[Point]) -> tuple[float, float]:
-    """Return the slope of log error on the log of what was varied, and its standard error."""
+    """Return the slope of log error on the log of the varied quantity, and its standard error."""
     series = list(points)
     name = series[0].series
     at = np.log([p.value if name == "d_x" else getattr(p, name) for p in series])
@@ -122,7 +122,7 @@ def slope(points: Iterable[Point]) -> tuple[float, float]:
 
 
 def table(points: Sequence[Point]) -> str:
-    """Print T times the error of each design, and the slopes beside the theorem's exponents."""
+    """Return T times the error of each design, and slopes beside the theorem's, as a table."""
     lines = [f"{'varied':<8}{'mu_iv':>8}{'mu_b':>8}{'d_x':>5}{'T x error^2':>14}{'se':>8}"]
     for p in points:
         outputs = int(p.value) if p.series == "d_x" else 1
@@ -148,7 +148,7 @@ def command(
     check(json, force, runs=runs, steps=steps)
     cases = [(name, value) for name, (values, _) in SERIES.items() for value in values]
     settings = {"runs": runs, "steps": steps, "seed": seed}
-    points = each("designs", cases, lambda case: measure(case[0], case[1], **settings))
+    points = measure_each("designs", cases, lambda case: measure(case[0], case[1], **settings))
     tell(table(points), points, json, force)
 
 

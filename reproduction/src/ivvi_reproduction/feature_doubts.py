@@ -1,4 +1,4 @@
-"""How often a fit doubts its linear features, where they are right and where they are not.
+"""How often a fit warns of its linear features, where they are right and where they are not.
 
 Run it with ``python -m ivvi_reproduction.feature_doubts``. In every world a confounder u of one
 step moves action and outcome, and z moves the action alone. A panel is
@@ -31,7 +31,7 @@ ROWS, EPISODES, STEPS = 1000, 100, 10
 
 @dataclass(frozen=True, slots=True)
 class DoubtCount:
-    """In how many of the logs of a world a fit doubted its features, and what it said most."""
+    """The number of logs of a world whose fit warned of its features, and its usual warning."""
 
     world: str
     right: bool
@@ -74,7 +74,7 @@ class Panel:
 
     def __call__(self, rng: Rng) -> Log:
         """Draw the panel."""
-        x, own, u, z = rng.normal(size=(4, self.episodes))
+        x, level_of, u, z = rng.normal(size=(4, self.episodes))
         before, rows = np.zeros(self.episodes), []
         for t in range(self.steps):
             u, new_z = _next(u, self.lasting, rng), _next(z, self.z_lasts, rng)
@@ -84,13 +84,13 @@ class Panel:
             noise = 0.5 * rng.normal(size=len(x)) + self.shock * rng.normal()
             x = 0.6 * x + (self.effect - self.varies * x) * a + u + noise
             shared = self.season * np.cos(2 * np.pi * t / 7) + self.trend * t
-            x, before = x + self.delay * before + self.level * own + shared, a
+            x, before = x + self.delay * before + self.level * level_of + shared, a
         table = dict(zip(("unit", "time", "x", "a", "z"), np.concatenate(rows).T, strict=True))
         return read_logs(table, state="x", action="a", instrument="z", episode="unit", step="time")
 
 
 def _next(values: np.ndarray, left: float, rng: Rng) -> np.ndarray:
-    """Return the values a step later, of which so much is left, with a variance of one."""
+    """Return the values a step later, with the share `left` of them and a variance of one."""
     later: np.ndarray = left * values + np.sqrt(1 - left**2) * rng.normal(size=len(values))
     return later
 
@@ -163,7 +163,7 @@ def measure(
     for i in range(logs):
         log = draw(np.random.default_rng([seed, i]))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", IvviWarning)  # they are what is counted
+            warnings.simplefilter("ignore", IvviWarning)  # these warnings are counted
             fit = estimate(log)
         doubts += list((fit.doubts + fit.plan_doubts)[:1])
         bar(1)
@@ -173,7 +173,7 @@ def measure(
 
 
 def table(records: list[DoubtCount]) -> str:
-    """Set the counts of the worlds below each other."""
+    """Return the counts by world as a text table."""
     head = f"{'world':<37}{'features':<10}{'doubted':>9}   most often"
     lines = [
         f"{r.world:<37}{'right' if r.right else 'too few':<10}{r.doubted:>4} of {r.logs:<4}"

@@ -1,4 +1,4 @@
-"""How often the interval that a fit recommends contains the true effect, on logs of many kinds.
+"""How often the interval that a fit recommends contains the true effect, for many designs.
 
 Run it with ``python -m ivvi_reproduction.interval_coverage``. Every log is fitted with the
 defaults. The study counts how often the true effect is in the interval that the summary recommends
@@ -52,7 +52,7 @@ Draw = Callable[[np.random.Generator], Log]
 
 @dataclass(frozen=True, slots=True)
 class CoverageDesign:
-    """A name and how to draw a log in which the effect of a0 on next_x0 is -0.5.
+    """A name, and a function that draws a log in which the effect of a0 on next_x0 is -0.5.
 
     Effects of the column `absorb` are absorbed, if there is one.
     """
@@ -67,7 +67,7 @@ class IntervalCoverage:
     """Coverage in a design: of the recommended interval, and of Wald's.
 
     `robust` is how often another interval than Wald's was recommended, `length` the median
-    length of Wald's, `by` how often errors were clustered by what.
+    length of Wald's, `by` how often errors were clustered by which columns.
     """
 
     design: str
@@ -87,9 +87,9 @@ def weekly(weeks: int, lasting: float = 0.0, differ: float = 0.0) -> Draw:
 
     def draw(rng: np.random.Generator) -> Log:
         n, week = STORES * weeks, np.tile(np.arange(weeks), STORES)
-        shock, z = both = rng.normal(size=(2, weeks))
+        shock, z = series = rng.normal(size=(2, weeks))
         for t in range(1, weeks):
-            both[:, t] = lasting * both[:, t - 1] + np.sqrt(1 - lasting**2) * both[:, t]
+            series[:, t] = lasting * series[:, t - 1] + np.sqrt(1 - lasting**2) * series[:, t]
         e = np.sqrt(0.3) * shock[week] + np.sqrt(0.7) * rng.normal(size=n)
         store = np.repeat(np.arange(STORES), weeks)
         if differ:
@@ -134,7 +134,7 @@ def shift_share(rng: np.random.Generator) -> Log:
 
 
 def clusters(count: int, *, pareto: bool) -> Draw:
-    """Instruments and errors of which the rows of a cluster share three tenths."""
+    """Return a design in which rows of a cluster share 0.3 of instruments and errors."""
 
     def draw(rng: np.random.Generator) -> Log:
         sizes = np.full(count, ROWS)
@@ -158,8 +158,8 @@ def endogenous(rng: np.random.Generator) -> Log:
     return _log(rng, z[:, None], e, action=a)
 
 
-def many(strength: float) -> Draw:
-    """30 instruments, 1,000 rows, and a first stage whose F is about `strength`."""
+def many_instruments(strength: float) -> Draw:
+    """Return a design of 30 instruments, 1,000 rows, and a first-stage F of about `strength`."""
 
     def draw(rng: np.random.Generator) -> Log:
         z, e, w = rng.normal(size=(1000, 30)), rng.normal(size=1000), rng.normal(size=1000)
@@ -190,7 +190,7 @@ def _log(
     action: Floats | None = None,
     **keys: np.ndarray,
 ) -> Log:
-    """Let x' = -a / 2 + .3 x + e, the action being moved by z, x and e unless it is given."""
+    """Return a log of x' = -a / 2 + .3 x + e; the action follows z, x and e unless it is given."""
     x, noise = rng.normal(size=(2, len(e)))
     a = z.sum(axis=1) + 0.5 * x + 0.7 * e + noise if action is None else action
     columns = {**keys, "x0": x, "a0": a, "next_x0": EFFECT * a + 0.3 * x + e}
@@ -214,15 +214,15 @@ DESIGNS = (
         for count in (15, 30, 80)
     ),
     CoverageDesign("endogeneity .9", endogenous),
-    CoverageDesign("30 instruments, F 3", many(3.0)),
-    CoverageDesign("30 instruments, F 11", many(11.0)),
+    CoverageDesign("30 instruments, F 3", many_instruments(3.0)),
+    CoverageDesign("30 instruments, F 11", many_instruments(11.0)),
     CoverageDesign("t3 errors", heavy),
     CoverageDesign("a few huge weights", weighted),
 )
 
 
 def intervals_hold(fit: Fit) -> tuple[bool, bool, float, bool]:
-    """Say whether the recommended interval and Wald's hold the truth, Wald's length, and which."""
+    """Return if the recommended interval and Wald's hold the truth, Wald's length, and which."""
     j = fit.estimate.design.phi_names.index("a0")
     w, half = float(fit.W[0, j]), float(half_widths(fit.estimate)[0, j] * fit.se[0, j])
     wald = abs(w - EFFECT) <= half
@@ -264,7 +264,7 @@ def measure(
 
 
 def table(records: Iterable[IntervalCoverage]) -> str:
-    """Set the coverages beside what the errors were clustered by."""
+    """Return the coverages, and the columns that errors were clustered by, as a text table."""
     lines = [
         f"{'design':<24}{'recommended':>12}{'Wald':>8}{'not Wald':>10}{'length':>9}  clustered by"
     ]

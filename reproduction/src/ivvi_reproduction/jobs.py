@@ -1,12 +1,12 @@
-"""The jobs of a reproduction, one log of one cell in one column, and how each is run.
+"""The jobs of a reproduction, each one log of one cell in one column, and how they are run.
 
 Three kinds of policies stand in each column: `ivvi` (the method) in every cell, `baseline`
 (least squares) in one setting, and `optimal` (planned with the truth) once for a variant.
 The authors released one matrix per cell, of settings I to III. Everything that a table or a figure
 shows is made from the records of these jobs.
 
-A job is run by simulating, estimating, planning and evaluating. Its result depends on nothing but
-the job and the options: not on what ran before it in the same process, nor on which process it was.
+A job is run by simulating, estimating, planning and evaluating. Its result depends only on the job
+and the options, and not on the process or on earlier jobs in it.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from ivvi.simulators.world import gaussian
 from ivvi_reproduction.specs import COLUMNS, Column, Experiment, read_experiment
 
 KEYS = ("experiment", "variant", "column", "setting", "who", "seed")
-"""What tells one job from another."""
+"""The fields that identify a job."""
 EVALUATION_SEED = 1_000_003
 BLOCKS = 50
 """Points of a curve of rewards along an episode."""
 DIGITS = 8
-"""Significant digits that are kept."""
+"""Significant digits of stored numbers."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class Job:
-    """What makes one record; `seconds` is about how long it takes."""
+    """The task behind one record; `seconds` is its approximate duration."""
 
     experiment: str
     variant: str
@@ -63,12 +63,12 @@ class Job:
 
     @property
     def name(self) -> str:
-        """A name that no other job of the experiment has."""
+        """The job's unique name in the experiment."""
         return f"{self.variant}-{self.setting}-{self.column}-{self.who}-{self.seed}"
 
     @property
     def group(self) -> tuple[str, str]:
-        """Units of one group share compiled programs, and so run in one process if possible."""
+        """Jobs of one group share compiled programs, and so run in one process if possible."""
         return self.experiment, self.variant
 
     def __str__(self) -> str:
@@ -87,7 +87,7 @@ class Job:
 
 
 def list_jobs(experiment: Experiment, seeds: int) -> Iterator[Job]:
-    """List the jobs of an experiment, jobs of one group and setting together."""
+    """Return the jobs of an experiment, those of one group and setting together."""
     for variant in experiment.variants:
         released = experiment.released.get(variant.key, {})
         for column in COLUMNS:
@@ -107,20 +107,20 @@ def list_jobs(experiment: Experiment, seeds: int) -> Iterator[Job]:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a whole run shares: how much is computed, the ratings, a folder of other specs."""
+    """The options of a whole run: amount of computation, ratings, a folder of other specs."""
 
     quick: bool = False
     ratings: str | None = None
     specs: str | None = None
 
     def experiment(self, name: str) -> Experiment:
-        """Return how an experiment is run."""
+        """Return the settings of an experiment."""
         return read_experiment(name, quick=self.quick, specs=self.specs)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a job gives: a result that does not change, and the CPU seconds of its parts."""
+    """The outcome of a job: a deterministic result, and the CPU seconds of its parts."""
 
     result: dict[str, Any]
     seconds: dict[str, float] = field(default_factory=dict)
@@ -188,7 +188,7 @@ def make_world(
 ) -> ConfoundedEnv:
     """Return the simulator of a cell, with the noise in which policies are evaluated.
 
-    A `literal` recommender starts and scores as the authors' scripts do.
+    A `literal` recommender has the start and the reward of the authors' scripts.
     """
     cell = experiment.variant(variant)
     env = _env(cell.simulator, cell.dim, setting, ratings, experiment.signs, literal)
@@ -224,13 +224,13 @@ def _result(
     except (ValueError, np.linalg.LinAlgError) as error:
         if result.get("status") != "stalled":
             raise
-        # an iterate far from any model may be one in which nothing can be planned
+        # planning may fail in an iterate that is far from any model
         return result | {"returns": None, "failure": str(error)}
     return result | _evaluated(policy, experiment, arena, clock)
 
 
 def _from_authors(job: Job, experiment: Experiment, W: np.ndarray) -> dict[str, Any]:
-    """Say how far weights of the paper's features are from those that the authors released."""
+    """Return the distance of weights of the paper's features from the authors' released ones."""
     row = "Baseline" if job.who == "baseline" else job.setting
     theirs = experiment.released.get(job.variant, {}).get(row)
     if theirs is None or np.shape(theirs) != W.shape:
@@ -285,7 +285,7 @@ def _strength(fit: Fit) -> dict[str, float | None]:
 
 
 def _progress(fit: Fit, arena: ConfoundedEnv) -> dict[str, Any]:
-    """Say how far the weights are from the truth, and how an iterative estimate got there."""
+    """Return the distance of the weights from the truth, and how an iterative estimate ended."""
     far = _distance(fit.W, arena)
     trace = fit.estimate.trace
     if trace is None:
@@ -302,7 +302,7 @@ def _progress(fit: Fit, arena: ConfoundedEnv) -> dict[str, Any]:
 
 
 def _distance(W: np.ndarray, arena: ConfoundedEnv) -> dict[str, Any]:
-    """Return |W - W*| where there is a W*, that is where the model of W is linear."""
+    """Return |W - W*| if there is a W* for these features."""
     truth = arena.world.W_star
     if truth is None or truth.shape != W.shape:
         return {}
@@ -313,7 +313,7 @@ def _distance(W: np.ndarray, arena: ConfoundedEnv) -> dict[str, Any]:
 def _evaluated(
     policy: Any, experiment: Experiment, env: ConfoundedEnv, clock: Clock
 ) -> dict[str, Any]:
-    """Run the policy: return of each episode, and rewards along it."""
+    """Return a policy's return in each episode, and its rewards along the episode."""
     with clock.part("evaluation"):
         settings: dict[str, Any] = {"horizon": experiment.horizon, "seed": EVALUATION_SEED}
         rewards = env.rollout(policy, episodes=experiment.episodes, **settings).rewards
@@ -324,13 +324,13 @@ def _evaluated(
 
 
 def _short(value: float | None) -> float | None:
-    """Keep some digits; what is not finite is None."""
+    """Return a number rounded to DIGITS; None if it is not finite."""
     if value is None or not math.isfinite(value):
         return None
     return float(f"{value:.{DIGITS}g}")
 
 
 def _shorts(values: Any) -> list[float] | None:
-    """Keep some digits of each; None where one is not finite."""
+    """Return rounded numbers; None if one is not finite."""
     rounded = [_short(float(value)) for value in values]
     return None if None in rounded else rounded  # type: ignore[return-value]

@@ -29,7 +29,7 @@ from ivvi.features.design import Design
 from ivvi.features.feature_map import parse_features
 from ivvi.moments import compute_moments
 from ivvi.simulators.catalogue import make_env
-from ivvi_reproduction.study import Force, Json, Plot, Seed, check, each, run_study, tell
+from ivvi_reproduction.study import Force, Json, Plot, Seed, check, measure_each, run_study, tell
 
 DIMENSIONS = {"linear": (5, 10, 20), "nonlinear": (1, 3, 5)}
 SETTINGS = ("I", "II", "III")
@@ -113,7 +113,7 @@ def _descend(
 
 
 def table(curves: Iterable[LossCurve]) -> str:
-    """Set the losses of the three strengths below each other, a column for each iteration."""
+    """Return the losses of the three strengths as a text table, a column per iteration."""
     curves = list(curves)
     iterations = _printed_iterations(curves[0].t[-1])
     head = "".join(f"{f't = {t}':>11}" for t in iterations)
@@ -130,7 +130,7 @@ def _printed_iterations(iterations: int) -> list[int]:
 
 
 def draw(curves: Sequence[LossCurve]) -> Any:
-    """Draw a panel for each dimension (columns) and kind of steps (rows)."""
+    """Plot a panel for each dimension (columns) and kind of steps (rows)."""
     dims, kinds = sorted({c.dim for c in curves}), list(dict.fromkeys(c.steps for c in curves))
     figure, axes = make_axes(len(kinds), len(dims), sharex=True)
     for c in curves:
@@ -162,14 +162,14 @@ def command(
         raise InputError(f"unknown experiment {experiment!r}; expected linear or nonlinear")
     runs = [(s, k, setting) for s in STEPS for k in DIMENSIONS[experiment] for setting in SETTINGS]
     settings = {"iterations": iterations, "seed": seed}
-    curves = each("runs", runs, lambda at: run(experiment, at[1], at[2], at[0], **settings))
+    curves = measure_each("runs", runs, lambda at: run(experiment, at[1], at[2], at[0], **settings))
     if plot is not None:
         save_figure(draw(curves), plot, force=force)
     tell(table(curves), [_finite(asdict(curve)) for curve in curves], json, force)
 
 
 def _finite(facts: dict[str, Any]) -> dict[str, Any]:
-    """Replace what is infinite by null, for JSON."""
+    """Return values with null for infinite ones, for JSON."""
     facts["loss"] = [value if np.isfinite(value) else None for value in facts["loss"]]
     return facts
 

@@ -39,7 +39,7 @@ INSTRUMENTS, STRENGTHS = (10, 30, 100), (1.3, 2.0, 4.0, 15.0)
 
 @dataclass(frozen=True, slots=True)
 class JackknifeComparison:
-    """What two-stage least squares and UJIVE say of one design.
+    """Results of two-stage least squares and UJIVE for one design.
 
     Biases are medians in units of least squares' bias.
     """
@@ -56,8 +56,8 @@ class JackknifeComparison:
 
 def draw_log(instruments: int, strength: float, rng: np.random.Generator) -> Log:
     """Draw rows whose first stage has an F of about `strength`."""
-    z, hidden, own = rng.normal(size=(ROWS, instruments)), *rng.normal(size=(2, ROWS))
-    noise = np.sqrt(0.5) * (hidden + own)
+    z, hidden, noise_of_action = rng.normal(size=(ROWS, instruments)), *rng.normal(size=(2, ROWS))
+    noise = np.sqrt(0.5) * (hidden + noise_of_action)
     a = z.sum(axis=1) * np.sqrt((strength - 1) / ROWS) + noise
     columns = {f"z{i}": column.copy() for i, column in enumerate(z.T)}
     return read_logs(columns | {"a0": a, "y": EFFECT * a + hidden}, state=(), next_state="y")
@@ -99,7 +99,7 @@ def _error_and_coverage(fit: Fit) -> tuple[float, bool]:
 
 
 def table(records: Iterable[JackknifeComparison]) -> str:
-    """Set both ways beside each other."""
+    """Return both estimators side by side as a text table."""
     records = list(records)
     head = (
         f"{'K':>4}{'F':>6}{'recommended':>13}{'2SLS: bias':>12}{'coverage':>10}"

@@ -23,15 +23,15 @@ import typer
 
 from ivvi.features.feature_map import parse_features
 from ivvi.simulators.catalogue import make_env
-from ivvi_reproduction.study import Force, Json, Seed, check, each, run_study, tell
+from ivvi_reproduction.study import Force, Json, Seed, check, measure_each, run_study, tell
 
 DEGREE = 8
-"""Of the polynomials that stand for conditional means."""
+"""Degree of the polynomials that estimate conditional means."""
 
 
 @dataclass(frozen=True, slots=True)
 class TheoremSides:
-    """Both sides of the theorem in one setting, and what the right one is made of."""
+    """Both sides of the theorem in one setting, and the parts of the right one."""
 
     setting: str
     left: float
@@ -76,7 +76,7 @@ def conditional_mean(x: np.ndarray, z: np.ndarray, values: np.ndarray) -> np.nda
 
 
 def _unit(v: np.ndarray) -> np.ndarray:
-    """Bring values to [-1, 1]."""
+    """Return values scaled to [-1, 1]."""
     return np.asarray(2 * (v - v.min()) / (v.max() - v.min()) - 1)
 
 
@@ -86,7 +86,7 @@ def _norm(f: np.ndarray) -> float:
 
 
 def table(bounds: Iterable[TheoremSides]) -> str:
-    """Print both sides and the parts of the right one."""
+    """Return both sides and the parts of the right one as a text table."""
     names = ("left", "right", "eta_1", "eta_2", "c", "mu", "mu_iv")
     lines = [f"{'setting':<8}" + "".join(f"{name:>10}" for name in names)]
     lines += [
@@ -104,7 +104,7 @@ def command(
     """Compare both sides of the theorem on misspecified features."""
     check(json, force, episodes=episodes)
     settings = {"episodes": episodes, "seed": seed}
-    bounds = each("settings", ("I", "II", "III"), lambda s: measure(s, **settings))
+    bounds = measure_each("settings", ("I", "II", "III"), lambda s: measure(s, **settings))
     tell(table(bounds), bounds, json, force)
 
 

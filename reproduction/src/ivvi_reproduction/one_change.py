@@ -33,7 +33,7 @@ from ivvi_reproduction.jobs import (
     released_model,
 )
 from ivvi_reproduction.specs import Column, Experiment, read_experiment, read_table
-from ivvi_reproduction.study import Force, Json, Seed, check, each, run_study, tell
+from ivvi_reproduction.study import Force, Json, Seed, check, measure_each, run_study, tell
 
 ROWS = ("Baseline", "I", "II", "III")
 PAPER = "the paper"
@@ -41,11 +41,11 @@ PAPER = "the paper"
 
 @dataclass(frozen=True, slots=True)
 class Variation:
-    """How an estimate is made, planned with and evaluated.
+    """The settings for estimating, planning and evaluating.
 
     `column` holds features, method and planner; its method ``loop`` is the authors' descent,
     ``released`` are their matrices. `baseline` is the setting whose log least squares is given.
-    `literal` starts and scores as their scripts do, `horizon` is the length of an episode where it
+    `literal` has their start and reward, `horizon` is the length of an episode where it
     is not the simulator's.
     """
 
@@ -57,10 +57,10 @@ class Variation:
     horizon: int | None = None
 
     def changed(self, **changes: Any) -> Variation:
-        """Return the setup after a change of its own or of its column."""
-        own = {name: value for name, value in changes.items() if name in Variation.__slots__}
-        rest = {name: value for name, value in changes.items() if name not in own}
-        return replace(self, column=replace(self.column, **rest), **own)
+        """Return the setup after changes of its own fields or of its column's."""
+        of_setup = {name: value for name, value in changes.items() if name in Variation.__slots__}
+        of_column = {name: value for name, value in changes.items() if name not in of_setup}
+        return replace(self, column=replace(self.column, **of_column), **of_setup)
 
 
 LOOP = ("the authors' loop", {"method": "loop"})
@@ -87,7 +87,7 @@ CHANGES: dict[str, tuple[tuple[str, Variation], tuple[tuple[str, Mapping[str, An
         ),
     ),
 }
-"""By experiment: where the block begins, and the changes in order."""
+"""By experiment: the setup at the top of the block, and the changes in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Change:
 
 @dataclass(frozen=True)
 class CellChanges:
-    """One variant of an experiment: its logs, its estimates, and what plans with them lose."""
+    """One variant of an experiment: its logs, its estimates, and the regrets of plans with them."""
 
     experiment: Experiment
     variant: str
@@ -134,7 +134,7 @@ class CellChanges:
         return Change(self.variant, name, tuple(lost.mean(axis=0).tolist()), tuple(se.tolist()))
 
     def _returns(self, setup: Variation, model: Dynamics | None) -> np.ndarray:
-        """Return what planning with a model, or with the truth, earns in each episode."""
+        """Return the return in each episode of planning with a model, or with the truth."""
         arena = self._world(setup, "III", literal=setup.literal)
         timed = replace(self.experiment, horizon=setup.horizon)
         chosen = arena.world.true_model() if model is None else model
@@ -144,12 +144,12 @@ class CellChanges:
 
     def _model(self, setup: Variation, row: str, seed: int) -> Dynamics:
         """Estimate from the log of a row, or take the authors' matrix."""
-        who = "baseline" if row == "Baseline" else "ivvi"
+        policy = "baseline" if row == "Baseline" else "ivvi"
         if setup.column.method == "released":
-            job = Job(self.experiment.name, self.variant, "authors", row, who, 0)
+            job = Job(self.experiment.name, self.variant, "authors", row, policy, 0)
             return released_model(job, self.experiment, self._world(setup, "III"))
-        setting = setup.baseline if who == "baseline" else row
-        method = "least-squares" if who == "baseline" else setup.column.method
+        setting = setup.baseline if policy == "baseline" else row
+        method = "least-squares" if policy == "baseline" else setup.column.method
         return self._estimated(setting, setup.column.features, method, setup.signs, seed)
 
     @cached_property
@@ -174,7 +174,7 @@ class CellChanges:
 
 
 def table(changes: Sequence[Change]) -> str:
-    """Print a line for each change, a block for each variant."""
+    """Return a line for each change and a block for each variant, as a text table."""
     lines = []
     for variant in dict.fromkeys(c.variant for c in changes):
         lines.append(f"{variant:<30}" + "".join(f"{row:>10}" for row in ROWS))
@@ -196,7 +196,7 @@ def command(
     json: Json = None,
     force: Force = False,
 ) -> None:
-    """Say which part of the gap to the paper is log, noise, estimator and planner."""
+    """Show which part of the gap to the paper comes from log, noise, estimator and planner."""
     check(json, force, logs=logs, episodes=episodes)
     if experiment not in CHANGES:
         raise InputError(f"unknown experiment {experiment!r}; expected {', '.join(CHANGES)}")
@@ -205,12 +205,12 @@ def command(
     if only is not None and only not in keys:
         raise InputError(f"{experiment} has no variant {only!r}; expected {', '.join(keys)}")
     variants = keys if only is None else [only]
-    by_variant = each(
+    by_variant = measure_each(
         "variants",
         variants,
         lambda key: list(CellChanges(spec, key, episodes, seeds, ratings).steps()),
     )
-    changes = [change for some in by_variant for change in some]
+    changes = [change for changes_of_one in by_variant for change in changes_of_one]
     tell(table(changes), changes, json, force)
 
 

@@ -9,8 +9,8 @@ states, actions and outcomes; a confounder of one step moves the action and the 
   units is biased by about one over the number of steps (Nickell); the half-panel jackknife takes
   the first order of it out, differences have none of it.
 - *late*: the exogenous design with an instrument that lasts (0.8 of it is left a step later) and an
-  action that has its effect again a step later. Absorbing is biased, and the fit is to say so
-  (*told*): an instrument of the step before is related to the outcome.
+  action that has its effect again a step later. Absorbing is biased, and the fit should warn
+  (*told*) that an instrument of the step before is related to the outcome.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from ivvi_reproduction.study import (
 
 SLOPES = {"x": 0.5, "a": -0.5}
 UNITS, STEPS, BEFORE = 200, (5, 10, 50), 20
-"""Units, steps that are seen, and steps before them, after which states no longer drift."""
+"""Units, observed steps, and steps before them, after which states no longer drift."""
 ABSORBED: dict[str, Any] = {"absorb": "episode"}
 WAYS: dict[str, dict[str, dict[str, Any]]] = {
     "exogenous": {"absorbed": ABSORBED},
@@ -62,7 +62,7 @@ OTHER_STEPS = "after the effects of units"
 class SlopeCoverage:
     """How one slope was estimated in many panels: bias, spread, mean s.e. and coverage.
 
-    `told` is the share of panels in which an instrument of another step was warned of.
+    `told` is the share of panels with a warning about an instrument of another step.
     """
 
     design: str
@@ -114,28 +114,28 @@ def measure(
     fits: dict[tuple[str, str], list[tuple[float, float, bool, bool]]] = {}
     for i in range(panels):
         log = draw_panel(design, units, steps, np.random.default_rng([seed, steps, i]))
-        for way, settings in WAYS[design].items():
+        for method, settings in WAYS[design].items():
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", IvviWarning)  # of the bias, which is the point
+                warnings.simplefilter("ignore", IvviWarning)  # the bias is intended
                 fit = estimate(log, **settings)
-            told = any(OTHER_STEPS in text for text in fit.doubts)
+            warned = any(OTHER_STEPS in text for text in fit.doubts)
             for row in fit.records():
                 if (truth := SLOPES.get(row["feature"])) is not None:
                     covers = row["low"] <= truth <= row["high"]
-                    values = (row["coefficient"] - truth, row["se"], covers, told)
-                    fits.setdefault((way, row["feature"]), []).append(values)
+                    values = (row["coefficient"] - truth, row["se"], covers, warned)
+                    fits.setdefault((method, row["feature"]), []).append(values)
         bar(1)
     records = []
-    for (way, slope), each in fits.items():
-        gap, se, covers, told = np.array(each, dtype=np.float64).T
-        means = (gap.mean(), gap.std(), se.mean(), covers.mean(), told.mean())
+    for (method, slope), rows in fits.items():
+        gap, se, covers, warned = np.array(rows, dtype=np.float64).T
+        means = (gap.mean(), gap.std(), se.mean(), covers.mean(), warned.mean())
         parts = (float(part) for part in means)
-        records.append(SlopeCoverage(design, steps, way, slope, panels, *parts))
+        records.append(SlopeCoverage(design, steps, method, slope, panels, *parts))
     return records
 
 
 def table(records: Iterable[SlopeCoverage]) -> str:
-    """Set the coverages of each slope beside bias, spread and standard errors."""
+    """Return the coverage, bias, spread and standard errors of each slope as a text table."""
     records = list(records)
     head = (
         f"{'steps':>5}  {'states':<10} {'fit':<12} {'slope':<5}"

@@ -142,7 +142,7 @@ def log_slope(x: Sequence[float], y: Sequence[float]) -> float:
 
 
 def table(by_T: Sequence[Loss], by_H: Sequence[Loss], sums: dict[str, float]) -> str:
-    """Print the losses with their bounds and slopes, and one decomposition."""
+    """Return the losses with their bounds and slopes, and one decomposition, as text."""
     lines = []
     for name, losses, exponent in (("T", by_T, -0.5), ("horizon", by_H, 2.0)):
         lines.append(f"{'T':>8}{'H':>5}{'max loss':>12}{'se':>10}{'bound':>10}")
@@ -178,7 +178,7 @@ def command(
     json: Json = None,
     force: Force = False,
 ) -> None:
-    """Measure what planning with W_T loses, against T and the horizon."""
+    """Measure the loss of planning with W_T, against T and the horizon."""
     check(json, force, runs=runs, horizon=horizon)
     weights = learn(runs, seed)
     by_T = [measure(T, horizon, W) for T, W in zip(POINTS, weights, strict=True)]

@@ -1,9 +1,9 @@
 """The records of a reproduction: one Parquet file, and a file for each job while it runs.
 
-``records.parquet`` has one row per job: what was run, with which settings, versions and commit,
-how long it took and what came out. Its metadata hold the settings of each experiment. A run
-writes each record to ``jobs/`` as soon as it is there, and folds them into the Parquet file at
-the end; every file is written whole or not at all, so that a killed run can go on.
+``records.parquet`` has one row per job: the job, its settings, versions and commit, its duration
+and its result. The metadata hold the settings of each experiment. A run writes each record to
+``jobs/`` as soon as it is complete, and merges them into the Parquet file at the end. Every file is
+written completely or not at all, so that a killed run can continue.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ivvi_reproduction.specs import COLUMNS
 
 FILE, JOBS = "records.parquet", "jobs"
 SETTINGS = b"ivvi.reproduction"
-"""Where the metadata of the file hold the settings of each experiment and column."""
+"""Key of the file's metadata with the settings of each experiment and column."""
 LIBRARIES = ("numpy", "scipy", "jax")
 PARTS = ("simulation", "estimation", "planning", "evaluation")
 STRENGTH = ("mu_iv", "smallest", "smallest_nonzero")
@@ -73,7 +73,7 @@ RunsByName = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class RecordFile:
-    """The records in a folder: settings of the experiments that were begun, and records by job."""
+    """The records in a folder: settings of the experiments begun, and records by job."""
 
     folder: Path
     runs: RunsByName
@@ -90,7 +90,7 @@ class RecordFile:
         data: str | None = None,
         force: bool = False,
     ) -> RecordFile:
-        """Open a folder for a run; one that holds a run with other settings is refused.
+        """Open a folder for a run; raise an error if it holds a run with other settings.
 
         `data` says which ratings the recommenders use. With `force`, records of the
         experiments and columns that differ are removed.
@@ -132,7 +132,7 @@ class RecordFile:
                 yield self.done[job]
 
     def write(self, job: Job, outcome: Outcome, *, options: Options) -> None:
-        """Write the record of a job, with what is needed to do the same again."""
+        """Write the record of a job, with all that is needed to repeat it."""
         experiment = options.experiment(job.experiment)
         record = {
             **job.to_json(),
@@ -152,7 +152,7 @@ class RecordFile:
         RecordFile(self.folder, *_read_all(self.folder))._save()
 
     def _save(self) -> None:
-        """Write the Parquet file if it says something else, then remove those of single jobs."""
+        """Write the Parquet file if it has changed, then remove the files of single jobs."""
         target = self.folder / FILE
         if not target.exists() or _read_file(self.folder) != (self.runs, self.done):
             with atomic_file(target, force=True) as temporary:
@@ -162,7 +162,7 @@ class RecordFile:
 
 
 def _read_all(folder: Path) -> tuple[RunsByName, dict[Job, JobRecord]]:
-    """Return the settings and the records of a folder, folded or not."""
+    """Return the settings and the records of a folder, merged or not."""
     if folder.exists() and not folder.is_dir():
         raise FileError(f"{folder} is a file; --out expects a folder")
     if not (folder / FILE).exists():
@@ -196,7 +196,7 @@ def _read_file(folder: Path) -> tuple[RunsByName, dict[Job, JobRecord]]:
 
 
 def _known_parts(record: JobRecord) -> JobRecord:
-    """Leave out what is null in seconds and result: a column that another job fills."""
+    """Return a record without null entries in seconds and result, which other jobs fill."""
     parts = {
         name: {key: value for key, value in record[name].items() if value is not None}
         for name in ("seconds", "result")

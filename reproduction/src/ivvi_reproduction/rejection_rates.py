@@ -68,14 +68,14 @@ class NullDesign:
     def _shared(self, rng: np.random.Generator, width: int) -> Floats:
         """Draw columns of unit variance, as dependent as the errors under test allow.
 
-        Rows of an episode share half of it, or those next to each other two fifths.
+        Rows of an episode share half of the variance, or neighbouring rows two fifths.
         """
-        own = rng.normal(size=(self.episodes, self.horizon + 1, width))
+        columns = rng.normal(size=(self.episodes, self.horizon + 1, width))
         if self.errors.kind == "clustered":
-            own = (own + rng.normal(size=(self.episodes, 1, width))) / math.sqrt(2)
+            columns = (columns + rng.normal(size=(self.episodes, 1, width))) / math.sqrt(2)
         elif self.errors.kind == "hac":
-            own[:, 1:] = (own[:, 1:] + 0.5 * own[:, :-1]) / math.sqrt(1.25)
-        return own[:, 1:].reshape(-1, width)
+            columns[:, 1:] = (columns[:, 1:] + 0.5 * columns[:, :-1]) / math.sqrt(1.25)
+        return columns[:, 1:].reshape(-1, width)
 
 
 DESIGNS = (
@@ -93,7 +93,7 @@ DESIGNS = (
 
 @dataclass(frozen=True, slots=True)
 class RejectionRate:
-    """One test in one design: how often it rejected, and how many binomial errors off 5%."""
+    """One test in one design: its rejection rate, and its distance from 5%."""
 
     design: str
     test: str
@@ -165,7 +165,7 @@ def measure(
 
 
 def table(records: Iterable[RejectionRate]) -> str:
-    """Set the rejection rates beside their distance from 5%."""
+    """Return the rejection rates and their distance from 5% as a text table."""
     lines = [f"{'errors':<17}{'test':<35}{'distribution':<16}{'rejects':>8}{'off 5% by':>12}"]
     for r in records:
         lines.append(

@@ -15,16 +15,16 @@ from ivvi_reproduction.reproduce import read_results
 from ivvi_reproduction.results import BandCurve, ResultFigure, Results, ResultTable
 
 REGRET = ("paper", "as the paper", "their estimate", "best")
-"""Columns of a table whose numbers are drawn side by side too."""
+"""Columns of a table whose numbers are also plotted side by side."""
 
 
 def read_page(folder: str | os.PathLike[str]) -> Page:
-    """Lay out the records of a folder."""
+    """Return the page of the records in a folder."""
     return report_page(read_results(folder))
 
 
 def report_page(results: Results) -> Page:
-    """Lay out everything that a run shows, one section for each experiment."""
+    """Return the page of all results of a run, one section for each experiment."""
     names = dict.fromkeys(_group(table.name) for table in results.tables)
     names |= dict.fromkeys(_group(figure.name) for figure in results.figures)
     return Page(
@@ -57,7 +57,7 @@ def _lead(parts: list[SectionPart]) -> str:
 
 
 def _overview(table: ResultTable) -> Figure:
-    """Draw the regrets of all columns, a line a cell."""
+    """Plot the regrets of all columns, one line per cell."""
     cells = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
     names = [f"{cell['variant']}, {cell['setting']}" for cell in cells]
     looks = {
@@ -98,7 +98,7 @@ def _overview(table: ResultTable) -> Figure:
 
 
 def _alike(figure: ResultFigure) -> tuple[Any, ...]:
-    """What panels share that stand in one figure."""
+    """The parts that the panels of one figure share."""
     labels = tuple(curve.label for curve in figure.curves)
     return figure.title.partition(": ")[2], figure.x_label, figure.y_label, figure.command, labels
 
@@ -114,9 +114,9 @@ def _small_multiples(panels: list[ResultFigure]) -> Figure:
 
 
 def _looks(curves: tuple[BandCurve, ...]) -> dict[str, tuple[str, str]]:
-    """Give each label a colour: those of the page for what it knows, others in turn.
+    """Return a colour for each label: the page's for known labels, others in turn.
 
-    A level has the colour of the curve that it is for.
+    A level has the colour of its curve.
     """
     fixed = {"least squares": ("ls", LS), "instrument": ("iv", IV), "optimal": ("truth", INK)}
     rest = dict.fromkeys(c.level_for or c.label for c in curves if c.label not in fixed)
@@ -140,8 +140,8 @@ def _curves(figure: ResultFigure, looks: dict[str, tuple[str, str]]) -> Picture:
         ax.set_ylabel(figure.y_label)
         ax.grid(visible=True, axis="y")
 
-    where, _, what = figure.title.partition(": ")
-    return draw(f"results-{figure.name}", figure.alt, paint, title=where if what else "")
+    panel, _, measure = figure.title.partition(": ")
+    return draw(f"results-{figure.name}", figure.alt, paint, title=panel if measure else "")
 
 
 def _number(cell: Cell) -> float:

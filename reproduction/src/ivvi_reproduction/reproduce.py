@@ -1,4 +1,4 @@
-"""The paper, reproduced: run the jobs that are left, and read what all of them say.
+"""The paper, reproduced: run the remaining jobs, and read the results of all of them.
 
 `reproduce` computes the missing records. `read_results` turns the records of a folder into the
 paper's tables and figures, with our results next to them.
@@ -97,11 +97,11 @@ def read_results(folder: str | os.PathLike[str], specs: str | None = None) -> Re
     everything: list[JobRecord] = []
     for name in [name for name in names("experiments", specs=specs) if name in records.runs]:
         options = Options(_is_quick(records, name), specs=specs)
-        experiment, own = options.experiment(name), list(records.read(name))
-        if not own:
+        experiment, job_records = options.experiment(name), list(records.read(name))
+        if not job_records:
             continue
-        everything += own
-        measures, command = CellStatistics(own), _command(name, records, own)
+        everything += job_records
+        measures, command = CellStatistics(job_records), _command(name, records, job_records)
         tables += [
             make_table(read_table(table, specs), experiment, measures, command)
             for table in names("tables", name, specs)
@@ -114,17 +114,17 @@ def read_results(folder: str | os.PathLike[str], specs: str | None = None) -> Re
     return Results(title, tuple(tables), tuple(figures), _facts(records, everything))
 
 
-def _command(name: str, records: RecordFile, own: list[JobRecord]) -> str:
+def _command(name: str, records: RecordFile, job_records: list[JobRecord]) -> str:
     words = ["ivvi", "reproduce", name]
     words += ["--quick"] if _is_quick(records, name) else []
-    words += ["--seeds", str(1 + max(int(record["seed"]) for record in own))]
+    words += ["--seeds", str(1 + max(int(record["seed"]) for record in job_records))]
     if (data := _data(records, name)) is not None and "synthetic" not in data:
         words += ["--ratings", "ml-1m"]
     return " ".join([*words, "--out", "DIR"])
 
 
 def _facts(records: RecordFile, everything: list[JobRecord]) -> dict[str, Any]:
-    """Say what stands behind the numbers."""
+    """Return facts about the records behind the numbers."""
     hours = sum(sum(record["seconds"].values()) for record in everything) / 3600
     versions = {json_key(record["versions"]): record["versions"] for record in everything}
     return {
@@ -139,10 +139,10 @@ def _facts(records: RecordFile, everything: list[JobRecord]) -> dict[str, Any]:
 
 
 def _logs_of_a_cell(everything: list[JobRecord]) -> str:
-    """Say how many logs the cells of our own estimates have: ``5``, or ``2 to 5``."""
+    """Return the number of logs in the cells of our own estimates: ``5``, or ``2 to 5``."""
     names = ("experiment", "variant", "column", "who", "setting")
-    own = [r for r in everything if r["who"] != "optimal" and r["column"] != "authors"]
-    counts = Counter(tuple(record[name] for name in names) for record in own)
+    ours = [r for r in everything if r["who"] != "optimal" and r["column"] != "authors"]
+    counts = Counter(tuple(record[name] for name in names) for record in ours)
     ends = {pick(counts.values(), default=0) for pick in (min, max)}
     return " to ".join(map(str, sorted(ends)))
 
@@ -152,7 +152,7 @@ def _is_quick(records: RecordFile, name: str) -> bool:
 
 
 def _data(records: RecordFile, name: str) -> str | None:
-    """Say which ratings an experiment used, None where it needs none."""
+    """Return the ratings that an experiment used; None where it needs none."""
     return next((settings.get("data") for settings in records.runs[name].values()), None)
 
 

@@ -1,4 +1,4 @@
-"""What a run of experiments shows: tables, curves, the command behind each; as text and JSON.
+"""Results of a run of experiments: tables, curves, the command behind each; as text and JSON.
 
 Plain values between the experiments that compute and the pages that print, so that neither
 knows the other: a page never reads a record, an experiment never writes markup.
@@ -43,7 +43,7 @@ class BandCurve:
 
 @dataclass(frozen=True)
 class ResultFigure:
-    """One plot of curves; `alt` says in words what the picture shows."""
+    """One plot of curves; `alt` describes the picture in words."""
 
     name: str
     title: str
@@ -59,7 +59,7 @@ class ResultFigure:
 
 @dataclass(frozen=True)
 class Results:
-    """Everything that one run shows; `facts` holds versions, seeds, seconds, by name."""
+    """All results of one run; `facts` holds versions, seeds, seconds, by name."""
 
     title: str
     tables: tuple[ResultTable, ...]
@@ -68,12 +68,12 @@ class Results:
 
 
 def as_text(results: Results) -> str:
-    """Set all tables below each other."""
+    """Return all tables as text."""
     return "\n\n".join(f"{table.title}\n{table_text(table)}" for table in results.tables)
 
 
 def table_text(table: ResultTable) -> str:
-    """Set a table in columns of one width."""
+    """Return a table as text in columns of equal width."""
     rows = [table.columns, *([cell_text(cell) for cell in row] for row in table.rows)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(table.columns))]
     return "\n".join(
@@ -86,7 +86,7 @@ def table_text(table: ResultTable) -> str:
 
 
 def cell_text(cell: TableCell) -> str:
-    """Write one cell; what was not run is left empty."""
+    """Return one cell as text, '' if it was not run."""
     if cell is None:
         return ""
     if isinstance(cell, float):

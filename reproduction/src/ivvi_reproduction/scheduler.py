@@ -1,4 +1,4 @@
-"""Processes that work side by side, each on jobs that share compiled programs, and their progress.
+"""Parallel processes, each on jobs that share compiled programs, and their progress.
 
 A worker is an executor of one process (or of one Dask worker) that does one job at a time.
 It is given jobs of the group that it has compiled for, as long as there are any.
@@ -33,7 +33,7 @@ TICK = 0.5
 
 
 class Schedulable(Protocol):
-    """What the scheduler must know of a job."""
+    """The properties of a job that the scheduler needs."""
 
     @property
     def group(self) -> Any:
@@ -48,7 +48,7 @@ class Schedulable(Protocol):
 
 @dataclass
 class JobQueue:
-    """The jobs that wait, those that run by worker, and how long the rest will take."""
+    """The waiting jobs, the running ones by worker, and the remaining time."""
 
     waiting: list[Any]
     workers: int
@@ -64,7 +64,7 @@ class JobQueue:
 
     @property
     def seconds_left(self) -> float:
-        """Expected seconds of the rest, scaled by how the finished ones compared."""
+        """Expected seconds of the remaining jobs, scaled by those of the finished ones."""
         scale = self.spent / self.expected if self.expected else 1.0
         now = time.monotonic()
         rest = sum(scale * float(job.seconds) for job in self.waiting)
@@ -74,7 +74,7 @@ class JobQueue:
         return rest / max(1, min(self.workers, len(self.running) + len(self.waiting)))
 
     def take(self, worker: int, last: Any) -> Any:
-        """Give a worker its next job: of its own group, else of the longest that nobody is on."""
+        """Return a worker's next job: of its own group, else of the longest free group."""
         if not self.waiting:
             return None
         taken = {job.group for job, _ in self.running.values()}
@@ -131,7 +131,7 @@ def run_jobs(
 
 @contextmanager
 def local_workers(count: int) -> Iterator[list[Executor]]:
-    """Start processes of our own, which end when we do, even if we are killed.
+    """Start processes that end together with this one, even if it is killed.
 
     A single worker is a thread of this process.
     """
@@ -203,7 +203,7 @@ def progress_table(queue: JobQueue) -> Any:
 
 
 def duration(seconds: float) -> str:
-    """Write a duration: 42 s, 3 min, 1 h 20 min."""
+    """Return a duration as text: 42 s, 3 min, 1 h 20 min."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

@@ -1,4 +1,4 @@
-"""How often the checks of a sequence reject, on logs that keep the rules and that break one.
+"""How often the checks of a sequence reject, where the assumptions hold and where one fails.
 
 Run it with ``python -m ivvi_reproduction.sequence_checks``. All logs have x' = x / 2 - a / 2 + e,
 one action and one instrument; each kind but the first three breaks one rule. Episodes begin on days
@@ -18,7 +18,7 @@ from ivvi._io.arrays import Floats
 from ivvi.errors import InputError
 from ivvi.logs import Log, read_logs
 from ivvi.sequence.check import check as check_log
-from ivvi_reproduction.study import Force, Json, Seed, check, each, run_study, tell
+from ivvi_reproduction.study import Force, Json, Seed, check, measure_each, run_study, tell
 
 LEVEL = 0.05
 SOUND = ("rules kept", "global", "shared")
@@ -70,13 +70,13 @@ def draw(kind: str, seed: int, episodes: int = 40, steps: int = 25) -> dict[str,
             z, e = np.full(episodes, rng.normal()), (e + rng.normal()) / np.sqrt(2)
         a = z + e + rng.normal(size=episodes)
         day = begins + t
-        gone = {
+        has_no_effect = {
             "steps": t >= steps / 2,
             "episodes": late,
             "middle": middle,
             "calendar": day >= 5 * episodes,
         }.get(kind, False)
-        y = 0.5 * x - 0.5 * np.where(gone, 0.0, a) + e
+        y = 0.5 * x - 0.5 * np.where(has_no_effect, 0.0, a) + e
         y = np.clip(y + 0.3 * x**2, -4, 4) if kind == "bent" else y
         rows.append((np.full(episodes, t), day, x, a, z, y))
         x, z_before, e_before, a_before = y, z, e, a
@@ -86,7 +86,7 @@ def draw(kind: str, seed: int, episodes: int = 40, steps: int = 25) -> dict[str,
 
 
 def draw_log(kind: str, seed: int, episodes: int = 40, steps: int = 25) -> Log:
-    """Return the same as a log."""
+    """Return the columns of `draw` as a log."""
     return read_logs(draw(kind, seed, episodes, steps))
 
 
@@ -94,14 +94,14 @@ def measure(kind: str, logs: int, seed: int = 0) -> CheckRejections:
     """Draw logs of a kind and count the rejections of each check."""
     counts: dict[str, int] = {}
     for i in range(logs):
-        for one in check_log(draw_log(kind, seed + i), time="day").checks:
-            rejected = one.test is not None and one.test.p_value < LEVEL
-            counts[one.name] = counts.get(one.name, 0) + int(rejected)
+        for result in check_log(draw_log(kind, seed + i), time="day").checks:
+            rejected = result.test is not None and result.test.p_value < LEVEL
+            counts[result.name] = counts.get(result.name, 0) + int(rejected)
     return CheckRejections(kind, logs, {name: count / logs for name, count in counts.items()})
 
 
 def table(records: Iterable[CheckRejections]) -> str:
-    """List, for each kind of log, the checks and how often they reject."""
+    """Return, for each kind of log, the checks and their rejection rates as text."""
     lines = []
     for r in records:
         lines.append(f"{r.kind}: {KINDS[r.kind]} ({r.logs} logs)")
@@ -110,9 +110,9 @@ def table(records: Iterable[CheckRejections]) -> str:
 
 
 def command(
-    logs: Annotated[int, typer.Option(help="Logs that keep the rules.")] = 1000,
+    logs: Annotated[int, typer.Option(help="Logs in which the assumptions hold.")] = 1000,
     only: Annotated[str, typer.Option(help="Only the kind of this name.")] = "",
-    broken: Annotated[int, typer.Option(help="Logs that break one, of each kind.")] = 100,
+    broken: Annotated[int, typer.Option(help="Logs of each kind in which one fails.")] = 100,
     seed: Seed = 0,
     json: Json = None,
     force: Force = False,
@@ -122,7 +122,7 @@ def command(
     if only and only not in KINDS:
         raise InputError(f"unknown kind {only!r}; {', '.join(KINDS)} are known")
     counts = {kind: logs if kind in SOUND else broken for kind in KINDS}
-    records = each(
+    records = measure_each(
         "kinds", [only] if only else list(KINDS), lambda kind: measure(kind, counts[kind], seed)
     )
     tell(table(records), records, json, force)

@@ -1,9 +1,9 @@
 """The paper's experiment section as values, one TOML file for each table and figure.
 
-`experiments/*.toml` say how an experiment is run, in three columns: as the paper does, with the
+`experiments/*.toml` define how an experiment is run, in three columns: as the paper does, with the
 matrices that its authors released (`estimates.json`), and at our best. `tables/*.toml` hold the
-paper's own numbers, `figures/*.toml` what it draws. A folder of the same form can be given in their
-place.
+paper's own numbers, `figures/*.toml` describe its figures. A folder of the same form can be used
+instead.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TABLES = ("strength", "seconds", "regret")
 class Variant:
     """One column of the paper's tables: a simulator, and the paper's steps for it.
 
-    `seconds` says what one record of each column costs, about, to plan the work.
+    `seconds` is the approximate duration of one record of each column, to plan the work.
     """
 
     key: str
@@ -66,7 +66,7 @@ class Experiment:
     columns
         As the paper does, with its authors' estimates, and at our best.
     quick
-        What a quick run does otherwise.
+        The settings that differ in a quick run.
     episodes
         Episodes of an evaluation.
     log_episodes, horizon
@@ -177,7 +177,7 @@ def read_figure(name: str, specs: str | None = None) -> FigureSpec:
 
 
 def names(kind: str, experiment: str = "", specs: str | None = None) -> list[str]:
-    """List the ``experiments``, or the ``tables`` or ``figures`` of one of them."""
+    """Return the names of ``experiments``, or of the ``tables`` or ``figures`` of one of them."""
     stems = sorted(file.stem for file in (Path(specs or PAPER) / kind).glob("*.toml"))
     if kind == "experiments":
         return sorted(stems, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
@@ -186,7 +186,7 @@ def names(kind: str, experiment: str = "", specs: str | None = None) -> list[str
 
 
 def chosen_experiments(word: str, specs: str | None = None) -> list[str]:
-    """Return the experiments that a word asks for."""
+    """Return the experiments that a word names."""
     available = names("experiments", specs=specs)
     if not available:
         raise InputError(f"{specs} holds no experiments/*.toml; expected specs such as ours")
@@ -198,7 +198,7 @@ def chosen_experiments(word: str, specs: str | None = None) -> list[str]:
 
 
 def chosen_columns(word: str) -> tuple[str, ...]:
-    """Return the columns that a word asks for."""
+    """Return the columns that a word names."""
     if word != "all" and word not in COLUMNS:
         raise InputError(f"unknown column {word!r}; expected {', '.join(COLUMNS)} or all")
     return COLUMNS if word == "all" else (word,)

@@ -1,4 +1,4 @@
-"""What the studies of this package share: options, one case after another, a table and JSON."""
+"""Shared parts of the studies: options, a loop over cases, tables and JSON."""
 
 from __future__ import annotations
 
@@ -23,21 +23,23 @@ Measured = TypeVar("Measured")
 
 
 def no_bar(_: int) -> None:
-    """Show no progress."""
+    """Report no progress."""
 
 
 def check(json: str | None, force: bool, **numbers: int) -> None:
-    """Refuse, before the work starts, a file that cannot be written and numbers below 1."""
+    """Raise an error for a file that cannot be written or a number below 1, before the work."""
     check_json_target(json, force=force)
     for name, value in numbers.items():
         if value < 1:
             raise InputError(f"--{name} is {value}; expected at least 1")
 
 
-def each(what: str, cases: Sequence[Case], measure: Callable[[Case], Measured]) -> list[Measured]:
-    """Measure the cases one after another, behind a progress bar."""
+def measure_each(
+    label: str, cases: Sequence[Case], measure: Callable[[Case], Measured]
+) -> list[Measured]:
+    """Return the measurements of the cases, made one after another with a progress bar."""
     records = []
-    with progress(what, len(cases)) as bar:
+    with progress(label, len(cases)) as bar:
         for case in cases:
             records.append(measure(case))
             bar(1)
@@ -50,13 +52,13 @@ def binomial_deviation(logs: int, level: float = 0.95) -> float:
 
 
 def coverage_cell(share: float, logs: int, width: int, level: float = 0.95) -> str:
-    """Write a coverage; * marks one beyond three deviations of its level."""
+    """Return a coverage as text; * marks one beyond three deviations of its level."""
     off = abs(share - level) > 3 * binomial_deviation(logs, level)
     return f"{share:>{width - 1}.1%}{'*' if off else ' '}"
 
 
 def coverage_table(head: str, lines: Sequence[str], logs: int, size: str) -> str:
-    """Set lines of coverages below their head, and say what they should be.
+    """Return lines of coverages below their head, with a note on what they should be.
 
     `size` describes one log, such as "80 episodes of 50 steps".
     """
@@ -93,7 +95,7 @@ def each_log(
 
 
 def with_heading(table: str, logs: int, seed: int) -> str:
-    """Say above a table how many logs it is of."""
+    """Return a table with the number of logs above it."""
     return f"{logs:,} logs of each design, seed {seed}\n{table}"
 
 

@@ -49,7 +49,7 @@ NOTES = {
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """One row to fill: the table, what was measured, where, and what the paper prints there."""
+    """One row to fill: the table, the statistics, the cell, and the paper's numbers there."""
 
     spec: TableSpec
     experiment: Experiment
@@ -59,7 +59,7 @@ class TableRow:
     printed: Any
 
     def key(self, column: str, who: str = "ivvi") -> Key:
-        """Return the cell of a column; that of the baseline has a setting of its own."""
+        """Return the cell of a column; the baseline's cell has its own setting."""
         setting = self.experiment.baseline if who == "baseline" else self.label
         return self.variant.key, column, who, setting
 
@@ -67,7 +67,7 @@ class TableRow:
 def make_table(
     spec: TableSpec, experiment: Experiment, measures: CellStatistics, command: str
 ) -> ResultTable:
-    """Fill one table of the paper."""
+    """Return one table of the paper, beside our numbers."""
     fill, columns = FILLED[spec.measure]
     to_fill = [
         TableRow(spec, experiment, measures, variant, label, numbers[i])
@@ -82,7 +82,7 @@ def make_table(
 def make_estimates_table(
     experiment: Experiment, measures: CellStatistics, command: str
 ) -> ResultTable | None:
-    """Set our estimates beside those that the authors released; None where there are none."""
+    """Return our estimates beside those that the authors released; None where there are none."""
     rows = tuple(
         (variant.label, label, *_estimates(experiment, measures, variant.key, label))
         for variant in experiment.variants
@@ -117,12 +117,12 @@ def _estimates(
 
 
 def _regret(row: TableRow) -> Iterator[TableCell]:
-    who = "baseline" if row.label == "Baseline" else "ivvi"
+    policy = "baseline" if row.label == "Baseline" else "ivvi"
     paper, half = row.printed
     mine, theirs, best = (
-        Spread.of(row.measures.regrets(row.key(column, who))) for column in COLUMNS
+        Spread.of(row.measures.regrets(row.key(column, policy))) for column in COLUMNS
     )
-    descent = row.measures.descent(row.key("paper", who)) or None
+    descent = row.measures.descent(row.key("paper", policy)) or None
     yield from (paper, half)
     yield from _pair(mine) if mine else (descent, None)
     yield _pair(theirs)[0]
@@ -140,8 +140,8 @@ def _seconds(row: TableRow) -> Iterator[TableCell]:
 def _strength(row: TableRow) -> Iterator[TableCell]:
     several = row.experiment.needs_ratings  # the paper averages the smallest eigenvalues there
     columns = row.experiment.columns  # of the same features, and so of the same strength
-    alike = [name for name in columns if columns[name].features == columns["paper"].features]
-    candidates = [row.measures.values(row.key(name), of="strength") for name in alike]
+    comparable = [name for name in columns if columns[name].features == columns["paper"].features]
+    candidates = [row.measures.values(row.key(name), of="strength") for name in comparable]
     values = max(candidates, key=len)
     strengths = [value["smallest" if several else "mu_iv"] for value in values]
     spread = Spread.of(strengths)
@@ -176,4 +176,4 @@ FILLED: dict[str, tuple[Callable[[TableRow], Iterator[TableCell]], tuple[str, ..
     "seconds": (_seconds, SECONDS),
     "strength": (_strength, STRENGTH),
 }
-"""How the cells of a row are made, and the columns that they fill."""
+"""The functions that compute the cells of a row, and the columns that they fill."""

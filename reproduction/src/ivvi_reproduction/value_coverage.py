@@ -47,7 +47,7 @@ TRUE_EPISODES = 2000
 COUNT = 4
 """Episodes simulated in each draw."""
 WEAK = 0.01
-"""What the variance of the instruments, and mu_iv with it, is multiplied with."""
+"""Factor of the variance of the instruments, and so of mu_iv."""
 METHODS = ("asymptotic", "bootstrap")
 TARGETS = ("value", "gain")
 
@@ -75,7 +75,7 @@ DESIGNS = (
 class ValueCoverage:
     """Coverage over the logs of a design: by method, target and kind of interval.
 
-    `verdicts` counts what the diagnostics say of the instruments, `length` is the median
+    `verdicts` counts the verdicts on the instruments, `length` is the median
     length of the interval that is reported, by method and target.
     """
 
@@ -93,8 +93,8 @@ class ValueCoverage:
 
 def world_of(design: SimulatorDesign) -> World:
     """Return the simulator with its instrument's variance scaled, in setting I."""
-    made = linear_world if design.simulator == "linear" else nonlinear_world
-    world = made(design.dim, "I")
+    make_world = linear_world if design.simulator == "linear" else nonlinear_world
+    world = make_world(design.dim, "I")
     size = (0.7 if design.simulator == "linear" else 0.5) * design.strength
     draw = gaussian(size * np.eye(design.dim))
     return replace(world, instrument=lambda key, x, history: draw(key))
@@ -102,13 +102,13 @@ def world_of(design: SimulatorDesign) -> World:
 
 @cache
 def setup_of(design: SimulatorDesign) -> SimulatedProblem:
-    """Set up a design once: everything that is compiled is compiled once."""
+    """Return a design's setup, once for all logs, so that programs are compiled once."""
     return SimulatedProblem.of(design)
 
 
 @dataclass(frozen=True, eq=False)
 class SimulatedProblem:
-    """A simulator, its features and problems, and what its behaviour policy truly earns."""
+    """A simulator, its features and problems, and the true value of its behaviour policy."""
 
     env: ConfoundedEnv
     features: tuple[Any, Any]
@@ -119,7 +119,7 @@ class SimulatedProblem:
 
     @classmethod
     def of(cls, design: SimulatorDesign) -> SimulatedProblem:
-        """Take knots, if there are any, from a log of their own."""
+        """Return the features; knots, if there are any, come from a separate log."""
         world = world_of(design)
         env = ConfoundedEnv(world)
         log = env.collect(EPISODES, HORIZON, seed=1 << 20)
@@ -134,7 +134,7 @@ class SimulatedProblem:
         return cls(env, features, problem, truth, plan, float(earned.returns.mean()))
 
     def true_value(self, W: np.ndarray) -> float:
-        """Return what the plan for weights W earns in the simulator."""
+        """Return the return of the plan for weights W in the simulator."""
         size = 100
         model, start = self.truth.model, self.problem.model.starts[0]
         numbers = np.arange(TRUE_EPISODES).reshape(size, -1)
@@ -199,7 +199,7 @@ def _amounts(
 
 
 def table(records: Sequence[ValueCoverage]) -> str:
-    """Set the coverages side by side; * marks those beyond three deviations of 95%."""
+    """Return the coverages side by side; * marks those beyond three deviations of 95%."""
     keys = [(t, k) for k in INTERVALS for t in TARGETS]
     titles = [f"{t}, {k.replace('bias-corrected', 'BC')}" for t, k in keys]
     head = f"{'design':<24}{'draws':<12}" + "".join(f"{title:>18}" for title in titles)

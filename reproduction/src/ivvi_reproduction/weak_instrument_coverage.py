@@ -140,7 +140,7 @@ def _intervals(moments: Moments) -> Iterator[tuple[bool, bool]]:
     yield EFFECT in clustered, clustered.kind in ("unbounded", "everything")
     truth, infinity = np.array([1.0, -EFFECT / effect.unit]), np.array([0.0, 1.0])
     accepts, everywhere = (p_value(scores, b) >= 1 - LEVEL for b in (truth, infinity))
-    yield accepts, everywhere  # what the set's ends are need not be known
+    yield accepts, everywhere  # the ends of the set are not needed
 
 
 def _clustered_wald(scores: EffectScores) -> tuple[float, float]:
@@ -158,7 +158,7 @@ def _layout() -> Design:
 
 
 def table(records: Sequence[WeakInstrumentCoverage]) -> str:
-    """Set the coverages side by side; * marks those beyond three deviations of 95%."""
+    """Return the coverages side by side; * marks those beyond three deviations of 95%."""
     head = f"{'instrument':<22}{'F':>7}" + "".join(f"{name:>16}" for name in INTERVALS)
     lines = []
     for r in records:

@@ -39,11 +39,11 @@ DRAWS = 200
 TRUE_EPISODES = 20_000
 METHODS = ("asymptotic", "bootstrap")
 PLANNER = "value-iteration"
-"""What the default chooses in these worlds."""
+"""The features that the default chooses in these worlds."""
 SHARE = 0.6
-"""Probability that the next level listens to the state and the treatment, and not to luck."""
+"""Probability that the next level follows the state and the treatment, and not luck."""
 WARMER = np.array([1.0, 3.0])
-"""What each level adds to the temperature."""
+"""Temperature that each level adds."""
 FATAL = 4.0
 
 Draws = np.random.Generator
@@ -96,17 +96,17 @@ def _health(x: np.ndarray, a: np.ndarray, u: np.ndarray, rng: Draws) -> np.ndarr
 
 
 def cost_of_wear(x: Any, a: Any) -> Any:
-    """Worn machines cost, and so does repairing."""
+    """Return minus the cost of wear and of repairs."""
     return -1.0 * x[:, 0] - 3.0 * x[:, 1] - 0.4 * a[:, 0]
 
 
 def cost_of_heat(x: Any, a: Any) -> Any:
-    """Heat costs in the worst level alone."""
+    """Return minus the cost of heat, in the worst level alone."""
     return -0.5 * x[:, 1] * x[:, 2] ** 2 - 0.4 * a[:, 0]
 
 
 def years_of_life(x: Any, a: Any) -> Any:
-    """A step that was lived, less the burden of treatment."""
+    """Return 1 for a step alive, minus the burden of treatment."""
     return 1.0 - 0.2 * a[:, 0] + 0.0 * x[:, 0]
 
 
@@ -140,7 +140,7 @@ class WorldCoverage:
 
 
 def log_of(world: CoverageWorld, rng: Draws) -> Any:
-    """Let doctors who see part of the luck write a log; those who died have no further rows."""
+    """Return a log of doctors who see part of the luck; the dead have no further rows."""
     x, alive, rows = world.start(EPISODES, rng), np.ones(EPISODES, dtype=bool), []
     for step in range(STEPS):
         u, z = rng.uniform(size=EPISODES), rng.normal(size=EPISODES)
@@ -164,7 +164,7 @@ def log_of(world: CoverageWorld, rng: Draws) -> Any:
 
 
 def true_value(world: CoverageWorld, policy: Any, seed: int) -> float:
-    """Return what a policy earns in the world itself."""
+    """Return the return of a policy in the world itself."""
     rng = np.random.default_rng(seed)
     x, alive, total = world.start(TRUE_EPISODES, rng), np.ones(TRUE_EPISODES), 0.0
     for step in range(HORIZON):
@@ -178,7 +178,7 @@ def true_value(world: CoverageWorld, policy: Any, seed: int) -> float:
 
 @dataclass(frozen=True)
 class PlanInterval:
-    """What an interval from one log says of a plan, and the truth."""
+    """The interval for a plan's value from one log, and the truth."""
 
     interval: tuple[float, float]
     estimate: float
@@ -218,17 +218,17 @@ def measure(
         for method, interval in value_once(world, seed, i).items():
             by[method].append(interval)
         bar(1)
-    coverage = {method: sum(one.holds for one in every) / logs for method, every in by.items()}
+    coverage = {method: sum(i.holds for i in intervals) / logs for method, intervals in by.items()}
     middle = {
-        method: float(np.median([one.interval[1] - one.interval[0] for one in every]))
-        for method, every in by.items()
+        method: float(np.median([i.interval[1] - i.interval[0] for i in intervals]))
+        for method, intervals in by.items()
     }
-    outside = sum(one.is_outside for every in by.values() for one in every)
+    outside = sum(i.is_outside for intervals in by.values() for i in intervals)
     return WorldCoverage(world.name, logs, coverage, middle, outside)
 
 
 def table(records: Sequence[WorldCoverage]) -> str:
-    """Set the coverages side by side; * marks those beyond three deviations of 95%."""
+    """Return the coverages side by side; * marks those beyond three deviations of 95%."""
     head = f"{'world':<22}{'asymptotic':>14}{'bootstrap':>14}{'length':>12}{'length':>12}"
     lines = []
     for r in records:

@@ -1,1 +1,1 @@
-"""Files: written whole or not at all, checkpoints, records, figures, compiled programs."""
+"""Files: written completely or not at all, checkpoints, records, figures, compiled programs."""

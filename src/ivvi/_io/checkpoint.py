@@ -1,8 +1,8 @@
 """The state of a long computation in one file, for a run that may be killed at any moment.
 
-After each piece of work, a computation offers its state; the checkpoint writes it if the last write
-was long enough ago. It writes to a temporary name first, so the disk always holds a complete
-checkpoint or none. A restarted run reads it and continues.
+After each piece of work, a computation offers its state, and the checkpoint writes it if the last
+write was long enough ago. It writes to a temporary name first, so that the disk always holds a
+complete checkpoint or none. A restarted run reads it and continues.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Checkpoint:
         return self.path.exists()
 
     def open(self, key: Mapping[str, Any]) -> None:
-        """Read what an earlier run left; `key` says which log and options it must be of."""
+        """Read the state of an earlier run; `key` holds the log and options that it must have."""
         checked_output(self.path, force=True)
         self._key = json.loads(json.dumps(key))
         self._stages = {}
@@ -76,7 +76,7 @@ class Checkpoint:
         return self._stages.get(name)
 
     def offer(self, name: str, state: Callable[[], Saved], *, now: bool = False) -> None:
-        """Write the state of a stage, beside that of earlier ones, if it is time or `now`."""
+        """Write the state of a stage, along with that of earlier ones, if it is time or `now`."""
         if not now and time.monotonic() - self._written < self.every:
             return
         self._stages[name] = state()
@@ -88,5 +88,5 @@ class Checkpoint:
         self._written = time.monotonic()
 
     def remove(self) -> None:
-        """Remove the file, when the result is safe."""
+        """Remove the file; for when the result is saved."""
         remove_file(self.path)

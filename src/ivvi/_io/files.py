@@ -1,12 +1,11 @@
 """Writing without ever leaving half a file: temporary name first, then one rename.
 
-`checked_output` looks before the work starts, so that a long computation does not
-end in "permission denied"; `atomic_file` and `atomic_folder` give a place to write
-and move it to its final name only when the block ends without an exception; a folder is
-replaced in one step, by one run at a time (`ivvi._io.replacing`). A saved folder
-(`save_folder`) is `NAME.json` plus `NAME.npz`, no pickle, with a checksum over both, so
-that `load_folder` can detect a damaged or edited model; `save_file` keeps the same in one file, for
-state that is written again and again.
+`checked_output` checks a path before the work starts, so that a long computation does not end in
+"permission denied". `atomic_file` and `atomic_folder` give a temporary path, and rename it only
+when the block ends without an exception. A folder is replaced in one step, by one run at a time
+(`ivvi._io.replacing`). A saved folder (`save_folder`) is `NAME.json` plus `NAME.npz`, no pickle,
+with a checksum over both, so that `load_folder` can detect a damaged or edited model. `save_file`
+writes the same into one file, for state that is written repeatedly.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 
 def checked_output(path: str | os.PathLike[str], *, force: bool = False) -> Path:
-    """Return `path` if something may be written there, or say why not."""
+    """Return `path` if it can be written, or raise an error that says why not."""
     target = Path(path)
     try:
         recover(target)
@@ -63,7 +62,7 @@ def checked_output(path: str | os.PathLike[str], *, force: bool = False) -> Path
         parent = target.resolve().parent
         if not parent.is_dir():
             raise FileError(f"{target} cannot be written: {parent} is not an existing folder")
-        # asking the file system is the only honest test of permission (and of long names)
+        # only trying shows whether the file system permits it (and the length of the name)
         with tempfile.NamedTemporaryFile(dir=parent, prefix=temporary_prefix(target)):
             pass
     except OSError as error:
@@ -76,11 +75,11 @@ def checked_output(path: str | os.PathLike[str], *, force: bool = False) -> Path
 
 
 def checked_file(path: str | os.PathLike[str], *, force: bool = False) -> Path:
-    """Return `path` if a file may be written there, or say why not."""
+    """Return `path` if a file can be written there, or raise an error that says why not."""
     target = checked_output(path, force=force)
     if target.exists() and not target.is_file():
-        what = "a folder" if target.is_dir() else "a device"
-        raise FileError(f"{target.resolve()} is {what}; expected the name of a file")
+        kind = "a folder" if target.is_dir() else "a device"
+        raise FileError(f"{target.resolve()} is {kind}; expected the name of a file")
     return target
 
 
@@ -108,12 +107,12 @@ def atomic_folder(
 ) -> Iterator[Path]:
     """Yield a temporary folder beside `path`; rename it to `path` when the block succeeds.
 
-    With `force` an existing folder is replaced in one step, so that at every moment the old
-    or the new folder, whole, is there; with `replaces` only if that still is the version
-    (`load_version`) that was read. A file, or a folder that we did not write, is not replaced.
+    With `force` an existing folder is replaced in one step, so that at every moment either the old
+    or the new folder is complete. With `replaces` it is replaced only if it still is the version
+    (`load_version`) that was read. A file, or a folder not written by ivvi, is never replaced.
     """
     with locked(checked_output(path, force=force)):
-        target = checked_output(path, force=force).resolve()  # again, after those before us
+        target = checked_output(path, force=force).resolve()  # again, after the wait
         if target.exists() and not _is_replaceable(target):
             raise FileError(f"{target} is not a folder that ivvi saved; it will not be replaced")
         remove_leftovers(target)
@@ -134,9 +133,9 @@ def atomic_folder(
 
 @contextlib.contextmanager
 def filled_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary folder beside `path`, whose entries are all there when the block succeeds.
+    """Yield a temporary folder; move its entries into `path` when the block succeeds.
 
-    A folder that exists keeps what else is in it; entries of the same names are replaced.
+    An existing folder keeps its other entries; entries of the same names are replaced.
     """
     with locked(checked_output(path, force=True)):
         target = Path(path).resolve()
@@ -194,7 +193,7 @@ def save_folder(
 ) -> Path:
     """Save `facts` (JSON) and `arrays` (npz) as a folder of the given kind, atomically.
 
-    With `force` it replaces what is there; if `replaces` is given, only that version of it.
+    With `force` it replaces an existing folder; with `replaces` only that version of it.
     """
     with atomic_folder(path, force=force, replaces=replaces) as folder:
         np.savez(folder / f"{kind}.npz", allow_pickle=False, **dict(arrays))
@@ -208,7 +207,7 @@ def save_folder(
 
 
 def load_folder(path: str | os.PathLike[str], kind: str) -> Saved:
-    """Read what `save_folder` wrote, refusing other versions and altered files."""
+    """Return what `save_folder` wrote; raise an error for other versions and altered files."""
     return load_version(path, kind)[0]
 
 
@@ -223,11 +222,11 @@ def load_version(path: str | os.PathLike[str], kind: str) -> tuple[Saved, str]:
         checksum = document.get("checksum")
         try:
             sound = document.pop("checksum", None) == _checksum(document, stored)
-        except ValueError:  # a NaN, which we do not write
+        except ValueError:  # a NaN, which ivvi does not write
             sound = False
         if sound:
             break
-        if _read_pair(folder, kind)[0] == text:  # and not replaced between the two files
+        if _read_pair(folder, kind)[0] == text:  # it was not replaced between reading the two files
             raise FileError(
                 f"{folder} was altered or damaged after it was saved (checksum differs)"
             )
@@ -250,7 +249,7 @@ def _signature(key: str, checksum: str) -> str:
 
 
 def _check_signature(folder: Path, signature: Any, checksum: str) -> None:
-    """Refuse a folder that was not signed with the key, where there is one."""
+    """Raise an error for a folder that is not signed with the key, if there is one."""
     if not (key := os.environ.get(KEY)):
         return
     if signature is None:
@@ -295,10 +294,10 @@ def save_file(
     facts: Mapping[str, Any],
     arrays: Mapping[str, np.ndarray],
 ) -> None:
-    """Save `facts` and `arrays` as one npz file, replacing what is there in one step.
+    """Save `facts` and `arrays` as one npz file, replacing an existing one in one step.
 
-    The temporary name is always the same, so that a program that is killed while it
-    writes, again and again, leaves one such file at most; `remove_file` takes both.
+    The temporary name is always the same, so that a program that is repeatedly killed while it
+    writes leaves at most one such file; `remove_file` removes both.
     """
     target, partial = Path(path), _temporary_name(path)
     document = json.dumps({"kind": kind, "format": FORMAT, **facts}, allow_nan=False)
@@ -313,7 +312,7 @@ def save_file(
 
 
 def load_file(path: str | os.PathLike[str], kind: str) -> Saved:
-    """Read what `save_file` wrote; zip's own checksums reveal a damaged file."""
+    """Return what `save_file` wrote; zip's own checksums reveal a damaged file."""
     try:
         check_regular(path)
         with open(path, "rb") as file:
@@ -328,15 +327,15 @@ def load_file(path: str | os.PathLike[str], kind: str) -> Saved:
 
 
 def check_regular(path: str | os.PathLike[str]) -> None:
-    """Refuse a pipe or a device, which may never end."""
+    """Raise an error for a pipe or a device, which may never end."""
     if Path(path).exists() and not Path(path).is_file():
         raise FileError(f"{path} is not a regular file")
 
 
 def _read_arrays(file: IO[bytes]) -> dict[str, np.ndarray]:
-    """Read the members of an npz file, none of which may be larger than it says.
+    """Return the members of an npz file, and raise an error if one is compressed.
 
-    What we write is not compressed, so that no member can be larger than the file.
+    ivvi writes uncompressed files, in which no member can be larger than the file.
     """
     with zipfile.ZipFile(file) as stored:
         for member in stored.infolist():
@@ -351,24 +350,24 @@ def _read_arrays(file: IO[bytes]) -> dict[str, np.ndarray]:
 
 
 def remove_file(path: str | os.PathLike[str]) -> None:
-    """Remove what `save_file` wrote, and what a killed one left."""
+    """Remove the file that `save_file` wrote, and the temporary file of a killed run."""
     for file in (Path(path), _temporary_name(path)):
         file.unlink(missing_ok=True)
 
 
 def nest(name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Put `name` and a dot before the name of each array."""
+    """Return the arrays with `name` and a dot before each name."""
     return {f"{name}.{key}": value for key, value in arrays.items()}
 
 
 def unnest(name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the arrays that `nest` has put under `name`."""
+    """Return the arrays that `nest` put under `name`."""
     lead = f"{name}."
     return {key[len(lead) :]: value for key, value in arrays.items() if key.startswith(lead)}
 
 
 def as_tuples(value: Any) -> Any:
-    """Return lists, and lists in lists, as the tuples that they were before JSON."""
+    """Return lists, also nested ones, as the tuples that they were before JSON."""
     return tuple(map(as_tuples, value)) if isinstance(value, list) else value
 
 
@@ -386,7 +385,7 @@ def _temporary_name(path: str | os.PathLike[str]) -> Path:
 
 
 def _checksum(document: Mapping[str, Any], arrays: bytes | Path) -> str:
-    """Return the SHA-256 of a document and its arrays; a file is read piece by piece."""
+    """Return the SHA-256 of a document and its arrays, read in pieces."""
     digest = hashlib.sha256(json.dumps(document, sort_keys=True, allow_nan=False).encode())
     if isinstance(arrays, bytes):
         digest.update(arrays)
@@ -397,7 +396,7 @@ def _checksum(document: Mapping[str, Any], arrays: bytes | Path) -> str:
 
 
 def _check_version(folder: Path, target: Path, replaces: str | None) -> None:
-    """Refuse to replace a folder that is not the version that was read."""
+    """Raise an error if the folder to be replaced is not the version that was read."""
     if replaces is None:
         return
     (described,) = folder.glob("*.json")
@@ -409,7 +408,7 @@ def _check_version(folder: Path, target: Path, replaces: str | None) -> None:
 
 
 def _is_replaceable(target: Path) -> bool:
-    """Whether the folder holds what `save_folder` writes, KIND.json and KIND.npz, or nothing."""
+    """Return whether the folder is empty or holds KIND.json and KIND.npz of `save_folder`."""
     if not target.is_dir():
         return False
     names = sorted(file.name for file in target.iterdir())

@@ -1,4 +1,4 @@
-"""How much memory and disk is left, checked before something large is made."""
+"""The available memory and disk space, checked before something large is created."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ except ImportError:  # not on Windows
 
 
 def available_memory() -> float:
-    """Return the bytes that this process may still take; infinity where that is not known."""
+    """Return the bytes of memory available to this process; infinity where unknown."""
     free = float("inf")
     with contextlib.suppress(OSError, ValueError, IndexError):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
@@ -25,7 +25,7 @@ def available_memory() -> float:
 
 
 def allowed_memory() -> float:
-    """Return the bytes that a limit (``ulimit -v``) leaves to this process."""
+    """Return the bytes that a limit (``ulimit -v``) leaves for this process."""
     if resource is None:
         return float("inf")
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
@@ -37,20 +37,20 @@ def allowed_memory() -> float:
     return float(max(limit, 0))
 
 
-def check_memory(needed: float, what: str) -> None:
-    """Refuse what would take more memory than there is."""
+def check_memory(needed: float, label: str) -> None:
+    """Raise an error if `needed` bytes of memory are not available."""
     free = available_memory()
     if needed > free:
         raise InputError(
-            f"{what} would take {_size(needed)} of memory; {_size(free)} are available"
+            f"{label} would take {_size(needed)} of memory; {_size(free)} are available"
         )
 
 
-def check_disk(needed: float, path: str | os.PathLike[str], what: str) -> None:
-    """Refuse what is larger than the free space where it would be written."""
+def check_disk(needed: float, path: str | os.PathLike[str], label: str) -> None:
+    """Raise an error if `needed` bytes of disk space are not free at `path`."""
     free = shutil.disk_usage(Path(path).resolve().parent).free
     if needed > free:
-        raise InputError(f"{what} would take {_size(needed)} of disk; {_size(free)} are free")
+        raise InputError(f"{label} would take {_size(needed)} of disk; {_size(free)} are free")
 
 
 def _size(count: float) -> str:

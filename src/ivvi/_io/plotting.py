@@ -1,4 +1,4 @@
-"""Figures, drawn without a display and written like every other output: whole or not at all."""
+"""Figures, drawn without a display and written like all output: completely or not at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORMATS = ("png", "svg", "pdf")
 
 
 def check_figure(path: str | os.PathLike[str] | None, *, force: bool) -> None:
-    """Refuse a figure that cannot be written, before the work starts."""
+    """Raise an error for a figure that cannot be written, before the work starts."""
     if path is None:
         return
     checked_output(path, force=force)
@@ -28,17 +28,17 @@ def check_figure(path: str | os.PathLike[str] | None, *, force: bool) -> None:
 
 
 IV, LS, MUTED = "#1d6fb8", "#c1121f", "#8a8b8c"
-"""With the instrument, by least squares, and what is neither."""
+"""Colours: with the instrument, by least squares, and anything else."""
 OTHERS = ("#7a5195", "#b07a00", "#2a8c6a")
 """Further colours."""
 
 
 def new_figure(width: float, height: float) -> Any:
-    """Return an empty figure of this size in inches, which a notebook shows by itself."""
+    """Return an empty figure of this size in inches, which a notebook shows on its own."""
     figure: Any = importlib.import_module("matplotlib.figure")
 
     class Drawing(figure.Figure):  # type: ignore[misc]
-        """A figure that draws itself in a notebook, whatever backend is chosen there."""
+        """A figure that a notebook shows with any backend."""
 
         def _repr_png_(self) -> bytes:
             buffer = io.BytesIO()
@@ -49,7 +49,7 @@ def new_figure(width: float, height: float) -> Any:
 
 
 def finished(figure: Any, path: str | os.PathLike[str] | None, *, force: bool) -> Any:
-    """Write a figure where a path is given, and return it."""
+    """Return a figure, after writing it if a path is given."""
     if path is not None:
         save_figure(figure, path, force=force)
     return figure
@@ -61,15 +61,17 @@ def draw_intervals(
     rows: Sequence[tuple[float, float, float]],
     colours: str | Sequence[str],
 ) -> None:
-    """Draw estimates with their intervals (estimate, low, high), the first one at the top.
+    """Plot estimates with their intervals (estimate, low, high), the first one at the top.
 
-    One colour, or one for each. Rows with the same name, one after the other, share its line.
+    Pass one colour, or one per row. Consecutive rows with the same name share a line.
     """
-    each = [colours] * len(rows) if isinstance(colours, str) else colours
+    shades = [colours] * len(rows) if isinstance(colours, str) else colours
     lines = list(dict.fromkeys(names))
-    for i, (name, colour, (estimate, low, high)) in enumerate(zip(names, each, rows, strict=True)):
-        same = [j for j, other in enumerate(names) if other == name]
-        y = len(lines) - lines.index(name) + 0.5 - (same.index(i) + 1) / (len(same) + 1)
+    for i, (name, colour, (estimate, low, high)) in enumerate(
+        zip(names, shades, rows, strict=True)
+    ):
+        sharing = [j for j, other in enumerate(names) if other == name]
+        y = len(lines) - lines.index(name) + 0.5 - (sharing.index(i) + 1) / (len(sharing) + 1)
         ax.plot([low, high], [y, y], color=colour, lw=2)
         ax.plot(estimate, y, "o", color=colour, ms=6)
     ax.set_yticks(range(len(lines), 0, -1), lines)
@@ -84,7 +86,7 @@ def plot_explained(
     *,
     force: bool,
 ) -> Any:
-    """Draw what features explain beyond the linear model, by name, the chosen ones blue.
+    """Plot what features explain beyond the linear model, by name, the chosen ones blue.
 
     Candidates without a finite gain have no mark; `path` saves the picture.
     """
@@ -105,7 +107,7 @@ def draw_survival(
     curves: Mapping[str, Mapping[str, Sequence[float]]],
     label: str = "share that goes on",
 ) -> None:
-    """Draw a share of episodes after each step, a line and a band per policy.
+    """Plot a share of episodes after each step, a line and a band per policy.
 
     Each curve has `estimate`, `low` and `high`, (H + 1,); the first one is the policy's.
     """

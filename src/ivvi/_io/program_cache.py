@@ -5,8 +5,8 @@ size limit. Here every process gets its own folder, with hard links to all cache
 ends, the programs that it compiled are moved to the cache, each file in one step and only if it is
 complete. So parallel processes never see a half-written program, and a failure costs only time.
 
-Programs run on one kind of processor and version of XLA: each has its own folder. A program is
-code that later commands run, so the folder is for its owner alone.
+A program runs only on one kind of processor and version of XLA, and each of these has its own
+folder. Later commands execute the programs, so the folder is accessible to its owner alone.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from ivvi._io.replacing import remove_left_by_the_dead, run_prefix
 from ivvi._io.signals import remove_on_signal
 
 MOST_BYTES = 512 * 1024**2
-"""Size beyond which the oldest programs are removed."""
+"""Total size above which the oldest programs are removed."""
 STALE = 24 * 3600.0
-"""Seconds after which the folder of a process of another machine is removed."""
+"""Seconds after which the folder of a process on another machine is removed."""
 OWN, SUFFIX = "process-", "-cache"
 SETTINGS = {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -47,7 +47,7 @@ class ProgramCache:
 
     @classmethod
     def usual(cls) -> ProgramCache | None:
-        """Return the user's, ``$XDG_CACHE_HOME/ivvi/xla``; None where IVVI_CACHE is ``off``.
+        """Return the user's cache, ``$XDG_CACHE_HOME/ivvi/xla``; None where IVVI_CACHE is ``off``.
 
         IVVI_CACHE may name another folder.
         """
@@ -75,29 +75,29 @@ class ProgramCache:
         return sum(map(_size, self.programs))
 
     def open(self) -> Path | None:
-        """Make a folder for this process that holds all programs; None where that fails."""
+        """Return a new folder for this process with links to all programs; None if that fails."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            own = Path(tempfile.mkdtemp(prefix=run_prefix(OWN), dir=self.folder))
+            folder = Path(tempfile.mkdtemp(prefix=run_prefix(OWN), dir=self.folder))
         except OSError:
             return None
         for program in self.programs:
-            with contextlib.suppress(OSError):  # it was just removed, or links are not possible
-                os.link(program, own / program.name)
-        return own
+            with contextlib.suppress(OSError):  # it was just removed, or no links
+                os.link(program, folder / program.name)
+        return folder
 
-    def close(self, own: Path) -> None:
-        """Give what was compiled to the others, and keep within the limit."""
+    def close(self, folder: Path) -> None:
+        """Move newly compiled programs from the process's `folder` to the cache, and prune it."""
         shared = {program.name for program in self.programs}
-        for program in ProgramCache(own).programs:
+        for program in ProgramCache(folder).programs:
             if program.name not in shared and _is_whole(program):
                 with contextlib.suppress(OSError):
                     os.replace(program, self.folder / program.name)
-        shutil.rmtree(own, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         self.prune()
 
     def prune(self, most: int = MOST_BYTES) -> None:
-        """Remove the oldest programs beyond `most` bytes, and what killed processes left."""
+        """Remove the oldest programs beyond `most` bytes, and the folders of killed processes."""
         programs = self.programs
         excess = sum(map(_size, programs)) - most
         for program in programs:
@@ -114,7 +114,7 @@ class ProgramCache:
 
 
 def keep_programs() -> Callable[[], None] | None:
-    """Let JAX, which is not imported yet, keep what it compiles in the user's cache.
+    """Let JAX, which is not imported yet, store compiled programs in the user's cache.
 
     A cache that the user has set up for JAX takes precedence. Returns a function that hands the
     programs to other processes, for callers whose process does not end in the usual way.
@@ -122,26 +122,26 @@ def keep_programs() -> Callable[[], None] | None:
     cache = ProgramCache.usual()
     if cache is None or "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return None
-    own = cache.open()
-    if own is None:
+    folder = cache.open()
+    if folder is None:
         return None
     warnings.filterwarnings("ignore", "Error (read|writ)ing persistent compilation cache")
-    remove_on_signal(own)
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(own)
+    remove_on_signal(folder)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     process = os.getpid()
 
     def finish() -> None:
-        if os.getpid() == process and own.exists():  # and not a process that was forked
-            cache.close(own)
+        if os.getpid() == process and folder.exists():  # and not a process that was forked
+            cache.close(folder)
 
     atexit.register(finish)
     return finish
 
 
 def _is_whole(program: Path) -> bool:
-    """Return whether a file was written to its end; of a zstd file only the header is checked."""
+    """Return whether a file is complete; for a zstd file only the header is checked."""
     try:
         packed = program.read_bytes()
         if not packed.startswith(b"\x28\xb5\x2f\xfd"):
@@ -159,7 +159,7 @@ def _size(path: Path) -> int:
 
 
 def _kind_of_machine() -> str:
-    """Return a short name for what programs depend on: the processor and the version of XLA."""
+    """Return a short name of the processor and the version of XLA, on which programs depend."""
     from importlib.metadata import version
 
     processor = platform.processor()

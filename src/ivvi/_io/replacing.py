@@ -1,10 +1,10 @@
-"""Replacing a folder in one step, one run at a time, and clearing up after runs that died.
+"""Replace a folder in one step, one run at a time, and clean up after runs that died.
 
 `locked` holds a lock next to a folder, which the system releases when the process dies.
-`put_in_place` exchanges two folders in one system call where there is one; elsewhere the old
-folder is moved aside under a fixed name for a moment, and `recover` puts it back if the run died
-in between. Temporary names (`temporary_prefix`) hold the number of the process that made them, so
-that `remove_leftovers` recognises those of dead ones.
+`put_in_place` exchanges two folders in one system call if the system has it. Otherwise the old
+folder is moved aside under a fixed name for a moment, and `recover` puts it back if the run died in
+between. Temporary names (`temporary_prefix`) contain the number of the process that made them, so
+that `remove_leftovers` recognises those of dead processes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ except ImportError:  # not on Windows, where the version that was read is compar
     fcntl = None  # type: ignore[assignment]
 
 WAIT = 600.0
-"""Seconds to wait for another run that holds a folder."""
+"""Seconds to wait for another run that has locked a folder."""
 PAUSE = 0.05
 """Seconds between two attempts to take a lock."""
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
@@ -49,8 +49,8 @@ logger = logging.getLogger(__name__)
 def locked(path: str | os.PathLike[str], *, wait: float = WAIT) -> Iterator[None]:
     """Lock the folder `path` against other runs, waiting for them at most `wait` seconds.
 
-    A run that holds it already may ask again. Where the file system has no locks, nothing is
-    held.
+    A run that already holds the lock may lock again. Where the file system has no locks, nothing
+    is locked.
     """
     target = Path(path).resolve()
     if fcntl is None or target in _HELD.get():
@@ -70,7 +70,7 @@ def locked(path: str | os.PathLike[str], *, wait: float = WAIT) -> Iterator[None
 
 
 def _acquire(target: Path, lock: Path, wait: float) -> int:
-    """Return the open lock file once it is ours."""
+    """Return the open lock file once this run has the lock."""
     until, announced = time.monotonic() + wait, False
     while True:
         try:
@@ -104,7 +104,7 @@ def _acquire(target: Path, lock: Path, wait: float) -> int:
 
 
 def _is_same(handle: int, path: Path) -> bool:
-    """Whether an open file still is what `path` names."""
+    """Return whether an open file is still the file at `path`."""
     try:
         return os.path.samestat(os.fstat(handle), path.stat())
     except FileNotFoundError:
@@ -114,14 +114,14 @@ def _is_same(handle: int, path: Path) -> bool:
 def put_in_place(
     folder: Path, target: Path, check: Callable[[Path], None] = lambda _: None
 ) -> None:
-    """Put `folder` where the folder `target` is, which is removed, or change nothing.
+    """Replace the folder `target` by `folder`, or change nothing.
 
     `check` raises if the folder that is replaced is not the one that was expected.
     """
     check(target)
     if exchange(folder, target):
         try:
-            check(folder)  # somebody was faster, whom no lock held
+            check(folder)  # another run without a lock was faster
         except BaseException:
             exchange(folder, target)
             raise
@@ -137,22 +137,22 @@ def put_in_place(
     shutil.rmtree(aside, ignore_errors=True)
 
 
-def exchange(one: Path, other: Path) -> bool:
-    """Exchange two folders in one step; False where the system cannot."""
+def exchange(first: Path, second: Path) -> bool:
+    """Exchange two folders in one step; return False where the system cannot."""
     call = renameat2()
     if call is None:
         return False
-    if call(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE) == 0:
+    if call(AT_FDCWD, os.fsencode(first), AT_FDCWD, os.fsencode(second), RENAME_EXCHANGE) == 0:
         return True
     number = ctypes.get_errno()
     if number in UNSUPPORTED:
         return False
-    raise OSError(number, os.strerror(number), str(other))
+    raise OSError(number, os.strerror(number), str(second))
 
 
 @functools.cache
 def renameat2() -> Callable[..., int] | None:
-    """Return the system call that exchanges two folders, None where there is none."""
+    """Return the system call that exchanges two folders; None where there is none."""
     try:
         call = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError, TypeError):
@@ -164,35 +164,35 @@ def renameat2() -> Callable[..., int] | None:
 
 
 def recover(path: str | os.PathLike[str]) -> None:
-    """Put the old folder back if a run died while it replaced it, and say so."""
+    """Put the old folder back if a run died while replacing it, with a logged warning."""
     target = Path(path)
     if target.exists() or not _aside(target).exists():
         return
     target = target.resolve()
     with locked(target), contextlib.suppress(FileNotFoundError):
-        if not target.exists():  # nobody did it meanwhile
+        if not target.exists():  # no other run did it meanwhile
             os.replace(_aside(target), target)
             logger.warning("%s was put back: a run died while it replaced it", target)
 
 
 def _aside(target: Path) -> Path:
-    """Where the old folder stands while the new one takes its place."""
+    """Return the path of the old folder while it is replaced."""
     return target.with_name(f".{target.name}.ivvi-previous")
 
 
 def temporary_prefix(target: Path) -> str:
-    """Return how temporary names beside `target` begin."""
+    """Return the prefix of temporary names beside `target`."""
     return run_prefix(f".{target.name}.")
 
 
 def run_prefix(lead: str) -> str:
-    """Return how names begin of what only this process needs, such as ``ivvi-sort-``."""
+    """Return the prefix of this process's temporary names; `lead` is such as ``ivvi-sort-``."""
     return f"{lead}{os.getpid()}-{_machine()}-"
 
 
 @functools.cache
 def _machine() -> str:
-    """Return a short name of what numbers the processes: machine and name space."""
+    """Return a short name of the machine and name space within which process numbers are unique."""
     space = ""
     with contextlib.suppress(OSError):
         space = os.readlink("/proc/self/ns/pid")
@@ -200,13 +200,13 @@ def _machine() -> str:
 
 
 def remove_leftovers(target: Path) -> None:
-    """Remove what runs that died left beside `target`, whose lock is held."""
+    """Remove leftovers of dead runs beside `target`, whose lock this run holds."""
     for entry in _leftovers(target):
         _remove(entry, logging.WARNING)
 
 
 def clear_up(path: str | os.PathLike[str]) -> None:
-    """Remove what runs that died left beside the folder `path`, unless somebody holds it."""
+    """Remove leftovers of dead runs beside the folder `path`, unless it is locked."""
     target = Path(path).resolve()
     with contextlib.suppress(OSError, FileError):  # read-only, or being replaced
         if _leftovers(target):
@@ -220,8 +220,8 @@ def _leftovers(target: Path) -> list[Path]:
 
 
 def left_by_the_dead(folder: Path, lead: str) -> list[Path]:
-    """Return what processes of this machine that are gone left in a folder (`run_prefix`)."""
-    if fcntl is None:  # no way to ask whether a process lives that does not disturb it
+    """Return leftovers of dead processes of this machine in a folder (`run_prefix`)."""
+    if fcntl is None:  # Windows cannot ask whether a process is alive without disturbing it
         return []
     name = re.compile(rf"{re.escape(lead)}(\d+)-{_machine()}-\w+")
     matches = [(entry, name.fullmatch(entry)) for entry in os.listdir(folder)]
@@ -229,7 +229,7 @@ def left_by_the_dead(folder: Path, lead: str) -> list[Path]:
 
 
 def remove_left_by_the_dead(folder: Path, lead: str) -> None:
-    """Remove what processes of this machine that are gone left in a folder."""
+    """Remove leftovers of dead processes of this machine in a folder."""
     with contextlib.suppress(OSError):
         for entry in left_by_the_dead(folder, lead):
             _remove(entry, logging.INFO)
@@ -249,6 +249,6 @@ def _is_alive(process: int) -> bool:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except OSError:  # it is somebody else's
+    except OSError:  # it belongs to another user
         return True
     return True

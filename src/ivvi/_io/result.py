@@ -1,4 +1,4 @@
-"""What every result can do: be summarised, shown in a notebook, and, if a table, become a frame.
+"""Base classes of results: a summary, a display in notebooks, and, for tables, a data frame.
 
 The summary of a verb's result opens with a `Brief`, a few plain sentences; statistics follow below.
 `Compact` is for other classes that hold arrays: their `repr` is one line too.
@@ -92,7 +92,7 @@ class TableResult(Result):
         return frame
 
     def to_json(self) -> dict[str, Any]:
-        """Describe the table with JSON values, a list of rows; null for what is not finite."""
+        """Return the table as JSON values, a list of rows; null for numbers that are not finite."""
         return {"rows": json_records(self.records())}
 
     def _repr_html_(self) -> str:
@@ -131,19 +131,19 @@ def compact_repr(value: Any, names: Sequence[str]) -> str:
 
 
 def _cut(text: str) -> str:
-    """Cut a text at a word where it is long."""
+    """Return a text, cut at a word if it is long."""
     return textwrap.shorten(text, LONGEST_REPR, placeholder=" ...")
 
 
 def short(value: Any) -> str:
-    """Show a field in a few letters."""
+    """Return a short text for the value of a field."""
     kind = type(value).__name__
     if hasattr(value, "dtype") and hasattr(value, "ndim"):
         return f"{value.dtype}{list(value.shape)}"
     if isinstance(value, tuple | list):
         text = f"({', '.join(map(short, value))})" if len(value) <= LONGEST_FIELD else ""
     elif isinstance(value, Mapping):
-        text = f"{{{', '.join(f'{key!r}: {short(one)}' for key, one in value.items())}}}"
+        text = f"{{{', '.join(f'{key!r}: {short(item)}' for key, item in value.items())}}}"
     elif callable(value) and hasattr(value, "__qualname__"):
         text = value.__qualname__
     else:
@@ -154,7 +154,7 @@ def short(value: Any) -> str:
 
 
 def json_records(records: Records) -> Records:
-    """Return rows with null for what is not finite."""
+    """Return rows with None for numbers that are not finite."""
     return [
         {name: None if _is_endless(value) else value for name, value in row.items()}
         for row in records
@@ -166,12 +166,12 @@ def _is_endless(value: Any) -> bool:
 
 
 def as_sentence(text: str) -> str:
-    """Return words with a capital letter and a full stop."""
+    """Return a text with a capital letter and a full stop."""
     return f"{text[:1].upper()}{text[1:]}."
 
 
 def brief_html(result: Any) -> str:
-    """Return the plain sentences with which a result opens, where it has some."""
+    """Return the plain sentences at the top of a result as HTML, if there are any."""
     brief = getattr(result, "brief", None)
     if brief is None:
         return ""
@@ -193,7 +193,7 @@ def html_table(records: Records) -> str:
 
 
 def text_table(records: Records) -> str:
-    """Return rows as lines of text, numbers with four digits and to the right.
+    """Return rows as lines of text, numbers with four digits, aligned right.
 
     Examples
     --------

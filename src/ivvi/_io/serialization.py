@@ -2,7 +2,7 @@
 
 `pack` turns a value into JSON and stores each array separately under a name; `unpack` rebuilds the
 type that the reader expects. Classes are never looked up by a name from the file, so a file can
-only fill in what this program expects.
+only give values for the types that this program expects.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ ARRAY, NUMBER = "array", "number"
 
 
 class Packer:
-    """Turns values into JSON; the arrays that it meets are kept in `arrays`.
+    """Turns values into JSON; arrays in the values are collected in `arrays`.
 
     Parameters
     ----------
     shared
-        Types whose values the reader will have already; null stands for them.
+        Types whose values the reader already has; they are written as null.
     """
 
     def __init__(self, shared: tuple[type, ...] = ()) -> None:
@@ -55,7 +55,7 @@ class Packer:
         return _scalar(value)
 
     def _put_aside(self, array: np.ndarray) -> str:
-        """Keep an array under a number; one that was met before is kept once."""
+        """Store an array under a number; the same array is stored only once."""
         if id(array) not in self._names:
             self._names[id(array)] = str(len(self.arrays))
             self.arrays[self._names[id(array)]] = array
@@ -64,7 +64,7 @@ class Packer:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Unpacker(Compact):
-    """Rebuilds values from what a `Packer` made.
+    """Rebuilds values from the output of a `Packer`.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class Unpacker(Compact):
     shared: Mapping[type, Any] = dataclasses.field(default_factory=dict)
 
     def unpack(self, kind: Any, data: Any) -> Any:
-        """Return a value of the type `kind`; KeyError, TypeError or ValueError if it is none."""
+        """Return a value of the type `kind`, or raise KeyError, TypeError or ValueError."""
         if isinstance(kind, type) and kind in self.shared:
             return self.shared[kind]
         origin, arguments = typing.get_origin(kind), typing.get_args(kind)
@@ -102,15 +102,15 @@ class Unpacker(Compact):
         return _checked_scalar(kind, data)
 
     def _fields(self, kind: Any, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields of a dataclass; those that came later than the file have a default."""
+        """Return the fields of a dataclass; fields newer than the file get their default."""
         later = {f.name for f in dataclasses.fields(kind) if _has_default(f)} - set(data)
         hints = {name: hint for name, hint in field_types(kind).items() if name not in later}
         return {name: self.unpack(hint, data[name]) for name, hint in hints.items()}
 
     def _union(self, members: tuple[Any, ...], data: Any) -> Any:
-        for one in members:
-            if isinstance(one, type) and one in self.shared:
-                return self.shared[one]
+        for member in members:
+            if isinstance(member, type) and member in self.shared:
+                return self.shared[member]
         return None if data is None else self.unpack(_member(members, data), data)
 
     def _tuple(self, arguments: tuple[Any, ...], data: list[Any]) -> tuple[Any, ...]:
@@ -118,7 +118,7 @@ class Unpacker(Compact):
             raise TypeError(f"{data!r} is not a list")
         if arguments[-1:] == (Ellipsis,):
             return tuple(self.unpack(arguments[0], item) for item in data)
-        return tuple(self.unpack(one, item) for one, item in zip(arguments, data, strict=True))
+        return tuple(self.unpack(kind, item) for kind, item in zip(arguments, data, strict=True))
 
 
 def _has_default(field: dataclasses.Field[Any]) -> bool:
@@ -133,7 +133,7 @@ def _kinds_of(arguments: tuple[Any, ...]) -> str:
 
 
 def unpack_fields(kind: Any, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return JSON values as the types of a dataclass's fields, or refuse them with a TypeError."""
+    """Return JSON values as the types of a dataclass's fields, or raise a TypeError."""
     hints, values = field_types(kind), {}
     for name, value in data.items():
         if name not in hints:
@@ -152,7 +152,7 @@ def field_types(kind: Any) -> dict[str, Any]:
 
 
 def _scalar(value: Any) -> Any:
-    """Return a number or text as JSON has it."""
+    """Return a number or text as a JSON value."""
     if isinstance(value, bool | np.bool_):
         return bool(value)
     if isinstance(value, int | np.integer):
@@ -165,7 +165,7 @@ def _scalar(value: Any) -> Any:
 
 
 def _checked_scalar(kind: Any, data: Any) -> Any:
-    """Return a number or text of the type expected."""
+    """Return a number or text of the expected type."""
     if kind is float:
         if isinstance(data, dict):
             return float(data[NUMBER])
@@ -177,12 +177,12 @@ def _checked_scalar(kind: Any, data: Any) -> Any:
 
 
 def _member(members: tuple[Any, ...], data: Any) -> Any:
-    """Return the member of a union that JSON data is of: text, a sequence, or the one other."""
-    types_allowed = [one for one in members if one is not type(None)]
+    """Return the member of a union that JSON data belongs to: text, a sequence, or another."""
+    types_allowed = [member for member in members if member is not type(None)]
     if len(types_allowed) == 1:
         return types_allowed[0]
     type_of_data = tuple if isinstance(data, list) else type(data)
-    for one in types_allowed:
-        if type_of_data in (one, typing.get_origin(one)):
-            return one
+    for member in types_allowed:
+        if type_of_data in (member, typing.get_origin(member)):
+            return member
     raise TypeError(f"{data!r} is none of {members}")

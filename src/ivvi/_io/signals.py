@@ -24,13 +24,13 @@ _SHOW_CURSOR = "\x1b[?25h"
 
 
 def remove_on_signal(path: Path) -> None:
-    """Have a file or folder removed if a signal ends the process at any later time."""
+    """Remove a file or folder if a signal ends the process at any later time."""
     _TEMPORARY.add(path)
 
 
 @contextlib.contextmanager
 def temporary(path: Path) -> Iterator[Path]:
-    """Have a file or folder removed if a signal ends the process inside the block."""
+    """Remove a file or folder if a signal ends the process inside the block."""
     _TEMPORARY.add(path)
     try:
         yield path
@@ -39,7 +39,7 @@ def temporary(path: Path) -> Iterator[Path]:
 
 
 def end_on_signals() -> None:
-    """End this process as soon as it is interrupted; signals that are ignored stay so.
+    """End this process as soon as it is interrupted; ignored signals stay ignored.
 
     A second call changes nothing.
     """
@@ -61,7 +61,7 @@ def end_on_signals() -> None:
 def ignore_signals() -> None:
     """Ignore signals from now on: the work is done, and the exit code is decided.
 
-    While Python shuts down, its handlers are gone, and a signal would still change the code.
+    While Python shuts down, its handlers are gone, and a signal would still change the exit code.
     """
     if threading.current_thread() is threading.main_thread():
         for name in CODES:
@@ -74,7 +74,7 @@ def _leave_to_reader(*_: object) -> None:
 
 
 def _forget(numbers: tuple[int, ...]) -> None:
-    """Let signals do in a forked child what they do everywhere."""
+    """Restore the default handling of signals in a forked child."""
     signal.set_wakeup_fd(-1)
     for number in numbers:
         signal.signal(number, signal.SIG_DFL)
@@ -101,7 +101,7 @@ def _end(name: str) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or folder in which another thread may still be writing."""
+    """Remove a file or folder to which another thread may still write."""
     for _ in range(3):
         with contextlib.suppress(OSError):
             if path.is_dir() and not path.is_symlink():
@@ -113,7 +113,7 @@ def _remove(path: Path) -> None:
 
 
 def _children() -> list[int]:
-    """Return the processes that this one has started, where the system reports them."""
+    """Return the child processes of this process, where the system reports them."""
     children: list[int] = []
     with contextlib.suppress(OSError, ValueError):
         for listed in Path(f"/proc/{os.getpid()}/task").glob("*/children"):

@@ -1,4 +1,4 @@
-"""Which packages a saved file may import from: none, unless the caller of `load` says so.
+"""The packages that a saved file may import from: none, unless the caller of `load` names them.
 
 A model or a policy with a user's function in it names that function by ``module:name``. Importing
 a module runs it, so a forged file could run anything. Whoever loads a file therefore names the
@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from ivvi.errors import TrustError
 
 Trust = str | tuple[str, ...] | list[str]
-"""Packages or modules, each with everything in it."""
+"""Packages or modules, each including everything in it."""
 _TRUSTED: ContextVar[tuple[str, ...]] = ContextVar("trusted", default=())
 
 
@@ -33,9 +33,9 @@ def trusting(path: str | os.PathLike[str], trust: Trust) -> Iterator[None]:
 
 
 def check_trusted(path: object, module: str | None = None) -> None:
-    """Refuse to import the function ``module:name`` from a package that is not trusted.
+    """Raise an error if the package of the function ``module:name`` is not trusted.
 
-    `module` is where the function turned out to be defined, if it is known.
+    `module` is the module that actually defines the function, if it is known.
     """
     named = str(path).partition(":")[0] if module is None else module
     if not any(f"{named}.".startswith(f"{trusted}.") for trusted in _TRUSTED.get()):

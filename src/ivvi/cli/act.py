@@ -1,4 +1,4 @@
-"""`ivvi act`: what a policy does in given states."""
+"""`ivvi act`: the actions of a policy in given states."""
 
 from __future__ import annotations
 
@@ -112,15 +112,17 @@ def _print_table(columns: dict[str, Any]) -> None:
     )
 
 
-def _beside(states: Path | None, made: Collection[str]) -> dict[str, Any]:
-    """Return the other columns of the table of states, such as whose they are."""
+def _beside(states: Path | None, new_columns: Collection[str]) -> dict[str, Any]:
+    """Return the other columns of the table of states, such as a patient's name."""
     from ivvi.cli.read_numbers import read_rows
     from ivvi.logs.tables.readers import open_table
 
     if states is None:
         return {}
-    others = [name for name in open_table(str(states)).schema.names if name not in made]
-    return read_rows(states, tuple(others)) if others else {}
+    kept_columns = [
+        name for name in open_table(str(states)).schema.names if name not in new_columns
+    ]
+    return read_rows(states, tuple(kept_columns)) if kept_columns else {}
 
 
 def _check_out(out: Path | None, *, force: bool) -> None:
@@ -141,13 +143,13 @@ def _fit(model: Path, trust: tuple[str, ...]) -> Any:
 
 
 def _stability(policy: Any, fit: Any, x: Any, *, step: int, seed: int) -> Any:
-    """Plan again in other models that the log allows; say what the columns mean."""
+    """Plan again in other models that the log allows; print the meaning of the columns."""
     from ivvi.evaluation import stability
 
     with progress("plans", DRAWS) as bar:
-        sure = stability(policy, fit, x, step=step, draws=DRAWS, seed=seed, progress=bar)
-    note(f"agreement: {sure.agreement_means()}; outside: {sure.outside_means()}")
-    return sure
+        result = stability(policy, fit, x, step=step, draws=DRAWS, seed=seed, progress=bar)
+    note(f"agreement: {result.agreement_means()}; outside: {result.outside_means()}")
+    return result
 
 
 def _serve(folder: Path, trust: tuple[str, ...], unseen: str | None, excluded: list[Any]) -> None:

@@ -1,4 +1,4 @@
-"""`ivvi check`: what the order of a log's rows says about the instrument."""
+"""`ivvi check`: tests of the instrument that use the order of a log's rows."""
 
 from __future__ import annotations
 

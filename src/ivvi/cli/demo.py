@@ -19,7 +19,7 @@ def demo(
     json: Json = None,
     force: Force = False,
 ) -> None:
-    """Tell the whole story on a simulated log: what confounding does, how an instrument helps."""
+    """Run the whole analysis on a simulated log: what confounding does, how an instrument helps."""
     from ivvi.reporting.demo import run_demo
 
     check_json_target(json, force=force)

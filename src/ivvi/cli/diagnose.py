@@ -63,7 +63,7 @@ def diagnose(  # noqa: PLR0913
     json: Json = None,
     force: Force = False,
 ) -> None:
-    """Say how strong the instruments are, what they identify, and whether they look valid."""
+    """Show how strong the instruments are, what they identify, and whether they look valid."""
     from ivvi.fitting import estimate
     from ivvi.fitting.fit_and_diagnose import diagnose as diagnose_fit
     from ivvi.fitting.fit_summary import dropped_rows, log_line

@@ -1,4 +1,4 @@
-"""`ivvi doctor`: is this installation sound? Versions, optional parts, and a quick check."""
+"""`ivvi doctor`: does this installation work? Versions, optional packages, a quick check."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ OPTIONAL = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One step of the self-check: what was tried, whether it went well, and how long it took."""
+    """One step of the self-check: its name, its fault ('' if it passed), and its time."""
 
-    what: str
+    name: str
     fault: str
     seconds: float
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was wrong."""
+        """Whether the step passed."""
         return not self.fault
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What `examine` found.
+    """The result of `examine`.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class Report:
     versions
         Version of each library that the package needs; None where it is missing.
     optional
-        The same for what only some features need.
+        The same for libraries that only some features need.
     findings
         The steps of the self-check, up to the first that failed.
     """
@@ -75,13 +75,13 @@ class Report:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing is missing and every step of the self-check went well."""
+        """Whether nothing is missing and every step of the self-check passed."""
         return None not in self.versions.values() and all(f.passed for f in self.findings)
 
     def to_json(self) -> dict[str, Any]:
         """Describe with JSON values."""
         findings = [
-            {"what": f.what, "passed": f.passed, "fault": f.fault or None, "seconds": f.seconds}
+            {"what": f.name, "passed": f.passed, "fault": f.fault or None, "seconds": f.seconds}
             for f in self.findings
         ]
         return {
@@ -106,13 +106,13 @@ class Report:
         lines += ["", "self-check"]
         for finding in self.findings:
             status = "ok" if finding.passed else f"FAILED: {finding.fault}"
-            lines.append(f"  {finding.what:<42}{finding.seconds:5.1f} s  {status}")
+            lines.append(f"  {finding.name:<42}{finding.seconds:5.1f} s  {status}")
         lines += ["", "all is well" if self.sound else "something is wrong; see above"]
         return "\n".join(lines)
 
 
 def examine() -> Report:
-    """Look at the installation and run the self-check."""
+    """Return a report on the installation, and run the self-check."""
     return Report(
         _machine(),
         {name: _version(name) for name in CORE},
@@ -131,7 +131,7 @@ def _machine() -> dict[str, str]:
 
 
 def _programs() -> str:
-    """Say where compiled programs are kept, how many and how large."""
+    """Return where compiled programs are kept, how many there are, and their size."""
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return f"kept in {os.environ['JAX_COMPILATION_CACHE_DIR']} (JAX_COMPILATION_CACHE_DIR)"
     cache = ProgramCache.usual()
@@ -156,12 +156,12 @@ def _self_check() -> tuple[Finding, ...]:
         warnings.simplefilter("ignore", IvviWarning)
         results["folder"] = Path(folder)
         for step in STEPS:
-            what, started = str(step.__doc__).rstrip("."), time.perf_counter()
+            name, started = str(step.__doc__).rstrip("."), time.perf_counter()
             try:
                 fault = step(results)
-            except Exception as error:  # whatever it is, the report must say it
+            except Exception as error:  # any error belongs in the report
                 fault = f"{type(error).__name__}: {' '.join(str(error).split())}"
-            findings.append(Finding(what, fault, time.perf_counter() - started))
+            findings.append(Finding(name, fault, time.perf_counter() - started))
             if fault:
                 break
     return tuple(findings)
@@ -185,22 +185,22 @@ def _write(results: dict[str, Any]) -> str:
 
 
 def _estimate(results: dict[str, Any]) -> str:
-    """Estimate it, and compare with a textbook."""
+    """Estimate it, and compare with the textbook formula."""
     import numpy as np
 
     log = ivvi.read_logs(results["log"])
     fit = results["fit"] = ivvi.estimate(log)
     rows = log.to_batch()
-    one = np.ones((len(rows.x), 1))
-    Phi, Psi = np.hstack([one, rows.x, rows.a]), np.hstack([one, rows.x, rows.z])
+    ones = np.ones((len(rows.x), 1))
+    Phi, Psi = np.hstack([ones, rows.x, rows.a]), np.hstack([ones, rows.x, rows.z])
     stage = Psi @ np.linalg.lstsq(Psi, Phi, rcond=None)[0]
     W = np.linalg.lstsq(stage, rows.y, rcond=None)[0].T
-    apart = float(np.abs(W - fit.W).max())
-    return "" if apart < 1e-8 else f"two-stage least squares differs by {apart:.1e}"
+    difference = float(np.abs(W - fit.W).max())
+    return "" if difference < 1e-8 else f"two-stage least squares differs by {difference:.1e}"
 
 
 def _plan(results: dict[str, Any]) -> str:
-    """Plan a policy and ask it."""
+    """Plan a policy and ask it for an action."""
     policy = ivvi.plan(
         results["fit"].model, "quadratic:weight=0.05", (-1, 1), horizon=20, method="mpc"
     )
@@ -211,9 +211,9 @@ def _plan(results: dict[str, Any]) -> str:
 def _save(results: dict[str, Any]) -> str:
     """Save the policy and load it again."""
     results["policy"].save(results["folder"] / "policy")
-    again = ivvi.load_policy(results["folder"] / "policy")
-    same = again([10.0, 10.0]).tolist() == [1.0, 1.0]
-    return "" if same else "the loaded policy differs from the saved one"
+    loaded = ivvi.load_policy(results["folder"] / "policy")
+    agrees = loaded([10.0, 10.0]).tolist() == [1.0, 1.0]
+    return "" if agrees else "the loaded policy differs from the saved one"
 
 
 STEPS: tuple[Callable[[dict[str, Any]], str], ...] = (_write, _estimate, _plan, _save)

@@ -1,4 +1,4 @@
-"""`ivvi effect`: what an action does along a state, and for whom it helps."""
+"""`ivvi effect`: the effect of an action along a state, and for whom it helps."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def effect(  # noqa: PLR0913
 
 
 def _values(text: str | None) -> dict[str, str]:
-    """Turn ``age=60,ward=ICU`` into values by name."""
+    """Return the values of ``age=60,ward=ICU`` by name."""
     values: dict[str, str] = {}
     for part in text.split(",") if text else ():
         name, _, value = part.partition("=")

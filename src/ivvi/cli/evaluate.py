@@ -1,4 +1,4 @@
-"""`ivvi evaluate`: what policies earn in a simulator."""
+"""`ivvi evaluate`: the returns of policies in a simulator."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from ivvi.option_values import METHODS, listed
 
 @dataclass(frozen=True, slots=True)
 class MethodOptions:
-    """The method, and the settings of those that have some."""
+    """The method and its settings."""
 
     method: Annotated[
         str,
@@ -199,21 +199,21 @@ def fit(  # noqa: PLR0913
     from ivvi.fitting import estimate
 
     state = None if checkpoint is None else Checkpoint(checkpoint, checkpoint_every)
-    force = force or (state is not None and state.exists)  # what that run wrote
+    force = force or (state is not None and state.exists)  # the earlier run wrote the outputs
     client = dask.client
     _check_outputs(out, json, report, checkpoint, force=force)
     se, chosen = errors.requested, method.chosen(seed)
     if (log is None) == (moments is None):
-        what = "both a log and --moments are" if log else "neither a log nor --moments is"
-        raise InputError(f"{what} given; expected one of them")
+        given = "both a log and --moments are" if log else "neither a log nor --moments is"
+        raise InputError(f"{given} given; expected one of them")
     if keep_episodes and without_moments:
         raise InputError("--keep-episodes and --without-moments exclude each other; expected one")
     if moments is None:
         logs = columns.open(str(log))
     else:
         for group in (columns, features):
-            why = "is only for logs; moments have their own columns and features"
-            refuse_given(group, why, context=shell)
+            reason = "is only for logs; moments have their own columns and features"
+            refuse_given(group, reason, context=shell)
         logs = _load_moments(moments, state, client, trusted(trust))
     with progress("reading", getattr(logs, "num_rows", None)) as bar:
         result = estimate(
@@ -254,7 +254,7 @@ def fit(  # noqa: PLR0913
 def _check_outputs(
     out: Path, json: str | None, report: Path | None, checkpoint: Path | None, *, force: bool
 ) -> None:
-    """Refuse outputs that cannot be written, before the work starts."""
+    """Raise an error for outputs that cannot be written, before the work starts."""
     from ivvi._io.files import checked_output
 
     checked_output(out, force=force)
@@ -266,7 +266,7 @@ def _check_outputs(
 
 
 def _load_moments(path: Path, checkpoint: Any, client: Any, trust: tuple[str, ...]) -> Any:
-    """Return sums in the place of a log."""
+    """Return sums to use instead of a log."""
     from ivvi.fitting import load_moments
 
     if checkpoint is not None:

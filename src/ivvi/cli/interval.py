@@ -66,7 +66,7 @@ def interval(  # noqa: PLR0913
     json: Json = None,
     force: Force = False,
 ) -> None:
-    """Give a confidence set for one effect that is valid however weak the instrument is."""
+    """Compute a confidence set for one effect that is valid however weak the instrument is."""
     from ivvi.estimators import StandardErrors
     from ivvi.fitting.effects.interval import interval as confidence_set
     from ivvi.fitting.incremental.saved_moments import open_like
@@ -104,7 +104,7 @@ def interval(  # noqa: PLR0913
 
 
 def parse_combination(text: str) -> str | dict[str, float]:
-    """Turn ``a0:1,a1:-0.5`` into weights; a plain name stays as it is."""
+    """Return the weights of ``a0:1,a1:-0.5``; return a plain name unchanged."""
     if ":" not in text:
         return text
     weights = {}

@@ -1,9 +1,8 @@
 """The command line: `ivvi VERB`, where each verb is a module of `ivvi.cli`.
 
-Exit codes: 0 when all went well; 1 when the machine failed (a full disk, no memory, a reader
-that went away) or `ivvi doctor` found a fault; 2 for input that cannot be used, with one
-sentence on standard error; 130 when interrupted, 143 when terminated or hung up. Nothing is ever
-left half-written.
+Exit codes: 0 for success; 1 when the machine failed (a full disk, no memory, a closed pipe) or
+`ivvi doctor` found a fault; 2 for input that cannot be used, with one sentence on standard error;
+130 when interrupted, 143 when terminated or hung up. No file is ever left half-written.
 """
 
 from __future__ import annotations
@@ -56,10 +55,10 @@ COMPILING = (
 )
 """Verbs that may compile programs, which are cached for the next command."""
 WITHOUT_JAX = {"fit", "interval", "report"}
-"""Those of these verbs that mostly do not compile."""
+"""The verbs among these that usually do not compile."""
 ROOM, ROOM_FOR_JAX, PLENTY = 5 << 27, 5 << 29, 1 << 32
-"""Bytes of address space without which libraries end the process, or wait without end, when they
-are loaded; with less than plenty OpenBLAS gets one thread, each of which takes its own share."""
+"""With fewer bytes of address space than the first, libraries end the process or hang when they are
+loaded. With fewer than the second, OpenBLAS gets only one thread, as each takes its own share."""
 SHORT = {
     "demo": "Run the whole analysis on a simulated log, with a report.",
     "simulate": "Write a log of a simulated world with a hidden confounder.",
@@ -82,7 +81,7 @@ SHORT = {
     "report": "Write one HTML file that shows a fit, a policy, its value.",
     "doctor": "Show versions, and check that everything works here.",
 }
-"""What `ivvi --help` says about a verb, short enough for a line of 80 columns."""
+"""The line of `ivvi --help` for each verb, at most 80 columns wide."""
 for verb in VERBS:
     short = SHORT.get(verb.__name__)
     if verb is reproduce:
@@ -107,7 +106,7 @@ def _root(
 
 
 def _check_room(verb: str | None) -> None:
-    """Give up before libraries do, which end the process where a limit leaves them no memory."""
+    """Exit with an error if a limit leaves too little memory, where libraries would crash."""
     compiling, allowed = verb in COMPILING and verb not in WITHOUT_JAX, allowed_memory()
     if allowed < PLENTY:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy is not loaded yet

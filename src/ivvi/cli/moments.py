@@ -60,11 +60,11 @@ def moments(  # noqa: PLR0913
         make = _summing(logs, features.both, seed, quiet=json == "-")
     else:
         for group in (columns, features):
-            why = "is already taken from --like; remove one of the two"
-            refuse_given(group, why, ("drop_missing",), shell)
+            reason = "is already taken from --like; remove one of the two"
+            refuse_given(group, reason, ("drop_missing",), shell)
         other = load_moments(like, trust=trusted(trust))
         logs = open_like(log, other.roles, drop_missing=columns.drop_missing)
-        make = partial(_alike, other, logs)
+        make = partial(_sums_like, other, logs)
     with progress("reading", logs.num_rows) as bar:
         shard = make(episodes=by_episode, progress=bar)
     _finish(shard, out, json, force=force)
@@ -77,23 +77,23 @@ def merge(
     json: Json = None,
     force: Force = False,
 ) -> None:
-    """Add up the sums of several sites; the result is that of all their rows together."""
+    """Add up the sums of several sites, which gives the sums of all their rows together."""
     from ivvi._io.files import checked_output
     from ivvi.fitting import load_moments
 
     checked_output(out, force=force)
     check_json_target(json, force=force, out=out)
     first, *others = (load_moments(source, trust=trusted(trust)) for source in sources)
-    with warnings.catch_warnings(record=True) as lost:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", IvviWarning)
         merged = sum(others, first)
     _finish(merged, out, json, force=force)
-    for text in dict.fromkeys(str(one.message) for one in lost):
+    for text in dict.fromkeys(str(warning.message) for warning in caught):
         warn(text)
 
 
 def _summing(log: Any, words: tuple[str, str], seed: int, *, quiet: bool) -> Callable[..., Any]:
-    """Return what makes the sums of a log for these features, which the data may choose."""
+    """Return a function that sums a log for these features, which the data may choose."""
     from ivvi.features.design import build_design
     from ivvi.fitting.feature_choice import choose, chosen_shard, is_auto
     from ivvi.fitting.incremental.saved_moments import Shard
@@ -105,8 +105,8 @@ def _summing(log: Any, words: tuple[str, str], seed: int, *, quiet: bool) -> Cal
     return partial(chosen_shard, log, chosen)
 
 
-def _alike(other: Any, log: Any, **options: Any) -> Any:
-    """Return the sums of a log for the features of others, chosen as theirs were."""
+def _sums_like(other: Any, log: Any, **options: Any) -> Any:
+    """Return the sums of a log for the features of other sums."""
     from ivvi.fitting.incremental.saved_moments import Shard
 
     return replace(Shard.of(log, other.moments.design, **options), chosen=other.chosen)

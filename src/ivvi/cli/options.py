@@ -30,7 +30,7 @@ _BY_NAME = inspect.Parameter.KEYWORD_ONLY
 
 
 def completing(*known: str) -> Callable[[str], list[str]]:
-    """Return a completion of these words for the shell."""
+    """Return a shell completion for these words."""
     return lambda incomplete: [word for word in known if word.startswith(incomplete)]
 
 
@@ -78,7 +78,7 @@ Unit = Annotated[
 
 
 def of_unit(fit: Any, text: str) -> Any:
-    """Return a fit for the unit that ``--unit`` names, or as it is."""
+    """Return a fit for the unit that ``--unit`` names, or the fit unchanged."""
     if not text:
         return fit
     pairs = [part.partition("=") for part in text.split(",")]
@@ -112,24 +112,24 @@ def command_line(context: typer.Context) -> str:
 
 
 def folder_names(folders: Sequence[str], taken: Sequence[str]) -> list[str]:
-    """Return the last part of each path or, where it is taken or not the only one, the path."""
+    """Return the last part of each path; the whole path where that part is not unique."""
     last = [Path(folder).name for folder in folders]
     pairs = zip(last, folders, strict=True)
     return [n if n and last.count(n) == 1 and n not in taken else f for n, f in pairs]
 
 
 def refuse_given(
-    group: Any, why: str, but: tuple[str, ...] = (), context: typer.Context | None = None
+    group: Any, reason: str, but: tuple[str, ...] = (), context: typer.Context | None = None
 ) -> None:
-    """Refuse options of a group that are given where they would do nothing.
+    """Raise an error for options of a group that are given but would have no effect.
 
-    With the `context` of the command even those that are given as their default.
+    With the `context` of the command, also for options that are given with their default value.
     """
     for option in fields(group):
         source = None if context is None else context.get_parameter_source(option.name)
         typed = source is not None and source.name == "COMMANDLINE"
         if option.name not in but and (typed or getattr(group, option.name) != option.default):
-            raise InputError(f"--{option.name.replace('_', '-')} {why}")
+            raise InputError(f"--{option.name.replace('_', '-')} {reason}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +303,7 @@ class ErrorOptions:
 
     @property
     def requested(self) -> Any:
-        """The standard errors that are asked for."""
+        """The requested standard errors."""
         from ivvi.estimators import StandardErrors
 
         columns = self.cluster or ()
@@ -326,14 +326,14 @@ class DaskOptions:
 
     @property
     def client(self) -> str | int | None:
-        """The cluster that is asked for."""
+        """The requested cluster."""
         if self.scheduler is not None and self.workers is not None:
             raise InputError("--scheduler and --workers exclude each other; expected one")
         return self.scheduler if self.workers is None else self.workers
 
 
 def as_command(verb: Callable[..., None]) -> Callable[..., None]:
-    """Return the verb with the options of its groups as its own, and with ``--verbose``."""
+    """Return the verb with the options of its groups as its own options, and ``--verbose``."""
     arguments = inspect.signature(verb, eval_str=True).parameters
     groups: dict[str, Any] = {
         name: argument.annotation
@@ -355,8 +355,8 @@ def as_command(verb: Callable[..., None]) -> Callable[..., None]:
 
     shell_parameters: list[inspect.Parameter] = []
     for name, argument in arguments.items():
-        alone = [argument.replace(kind=_BY_NAME)]
-        shell_parameters += _options(groups[name]) if name in groups else alone
+        single = [argument.replace(kind=_BY_NAME)]
+        shell_parameters += _options(groups[name]) if name in groups else single
     shell_parameters.append(
         inspect.Parameter("verbose", _BY_NAME, default=False, annotation=Verbose)
     )
@@ -366,7 +366,7 @@ def as_command(verb: Callable[..., None]) -> Callable[..., None]:
 
 
 def _check_numbers(options: Mapping[str, Any]) -> None:
-    """Refuse numbers that no verb can use: not finite, or larger than the machine's own."""
+    """Raise an error for numbers that are not finite or too large for a machine integer."""
     for name, value in options.items():
         option = f"--{name.replace('_', '-')}"
         if isinstance(value, float) and not math.isfinite(value):

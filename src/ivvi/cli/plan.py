@@ -164,8 +164,8 @@ def plan(  # noqa: PLR0913
     policy.save(out, force=force)
     say(policy.summary(), quiet=json == "-")
     if horizon is None:
-        steps, why = dynamics.usual_horizon
-        say(f"horizon {steps:,}: {why}", quiet=json == "-")
+        steps, reason = dynamics.usual_horizon
+        say(f"horizon {steps:,}: {reason}", quiet=json == "-")
     say(f"policy saved in {out}", quiet=json == "-")
     facts = {
         "policy": str(out),
@@ -179,7 +179,7 @@ def plan(  # noqa: PLR0913
 
 
 def _fallback(text: str) -> Any:
-    """Read a word, or an action."""
+    """Return the fallback's word, or its action."""
     if text.isalpha():
         return text
     action = numbers(text, "--fallback")
@@ -189,7 +189,7 @@ def _fallback(text: str) -> Any:
 def _actions(
     model: Any, low: str | None, high: str | None, table: Path | None, *, binary: bool
 ) -> Any:
-    """Read the actions from the options, which give them in one way; categories need none."""
+    """Return the actions from the options; categories need none. Only one way may be used."""
     from ivvi.actions import Actions
     from ivvi.categories import raw_columns
     from ivvi.planning.allowed_actions import exclusive_actions, only_seen

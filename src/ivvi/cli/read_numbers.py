@@ -10,34 +10,34 @@ from ivvi.errors import LARGEST, ColumnError, DataError, InputError, hint, neare
 
 
 def read_states(
-    model: Any, one: str | None, table: Path | None, option: str, unseen: str | None = None
+    model: Any, text: str | None, table: Path | None, option: str, unseen: str | None = None
 ) -> Any:
-    """Return the states (n, d_x) that an option, or its plural with a table, names; None if none.
+    """Return the states (n, d_x) of an option, or of its plural with a table; None if not given.
 
     Parameters
     ----------
     model
         The dynamics, which know the columns of the log.
-    one, table
-        What ``--state``, the values of one state, and ``--states``, a table of many, were given.
+    text, table
+        The value of ``--state``, one state as text, and of ``--states``, a table of many.
     option
-        The first of the two.
+        The name of the first option.
     unseen
-        Level for which levels are taken that the log does not have.
+        Level that replaces levels the log does not have.
     """
-    if one is not None and table is not None:
+    if text is not None and table is not None:
         raise InputError(f"give either {option} or {option}s")
     if table is not None:
         if model.raw_state == model.state:
             return read_columns(table, model.state)
         return model.encode_states(read_rows(table, model.raw_state), str(table), unseen)
     return (
-        None if one is None else model.encode_states(_one_row(model, one, option), option, unseen)
+        None if text is None else model.encode_states(_one_row(model, text, option), option, unseen)
     )
 
 
 def _one_row(model: Any, text: str, option: str) -> dict[str, list[Any]]:
-    """Read ``38.5,ICU`` or ``ward=ICU,temperature=38.5``."""
+    """Return the columns of ``38.5,ICU`` or ``ward=ICU,temperature=38.5``."""
     names, parts = model.raw_state, [part.strip() for part in text.split(",")]
     if all("=" in part for part in parts):
         named = [part.partition("=") for part in parts]
@@ -56,7 +56,7 @@ def _one_row(model: Any, text: str, option: str) -> dict[str, list[Any]]:
 
 
 def named_values(text: str | None) -> dict[str, str] | None:
-    """Read ``cost=6,season=winter`` of --instrument; None if nothing is given."""
+    """Return the values of ``--instrument cost=6,season=winter``; None if it is not given."""
     if text is None:
         return None
     parts = [part.partition("=") for part in text.split(",")]
@@ -66,7 +66,7 @@ def named_values(text: str | None) -> dict[str, str] | None:
 
 
 def end_rewards(text: str) -> float | dict[str, float]:
-    """Read ``-1`` or ``died=-1,discharged=1`` of --reward-at-end."""
+    """Return the value of ``--reward-at-end -1`` or ``died=-1,discharged=1``."""
     parts = [part.rpartition("=") for part in text.split(",")]
     rewards: dict[str, float] = {}
     for name, _, value in parts:
@@ -81,7 +81,7 @@ def end_rewards(text: str) -> float | dict[str, float]:
 
 
 def read_rows(path: Path, names: tuple[str, ...]) -> dict[str, list[Any]]:
-    """Read named columns of a table as they are."""
+    """Return named columns of a table, unchanged."""
     table = _opened(path, names)
     blocks = list(table.batches(names, (), 1 << 16))
     columns = {n: [v for block in blocks for v in block.column(n).to_pylist()] for n in names}
@@ -91,7 +91,7 @@ def read_rows(path: Path, names: tuple[str, ...]) -> dict[str, list[Any]]:
 
 
 def _opened(path: Path, names: tuple[str, ...]) -> Any:
-    """Open a table that has each of these columns once; its rows are those of the file."""
+    """Return a table after checking that it has each of these columns exactly once."""
     from ivvi.logs.tables.csv_files import CsvTable
     from ivvi.logs.tables.readers import open_table
 
@@ -106,7 +106,7 @@ def _opened(path: Path, names: tuple[str, ...]) -> Any:
 
 
 def numbers(text: str, option: str) -> Any:
-    """Read ``1.5`` or ``1,2,3``."""
+    """Return the numbers of ``1.5`` or ``1,2,3``."""
     import numpy as np
 
     try:
@@ -117,7 +117,7 @@ def numbers(text: str, option: str) -> Any:
 
 
 def read_columns(path: Path, names: tuple[str, ...]) -> Any:
-    """Read named numeric columns of a table, (rows, columns)."""
+    """Return named numeric columns of a table, (rows, columns)."""
     import numpy as np
 
     from ivvi.logs.tables.arrow import check_numeric

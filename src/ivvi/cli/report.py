@@ -56,7 +56,7 @@ def report(
 
 
 def _kind(folder: Path) -> str:
-    """Tell what a folder holds by the file that only this kind has."""
+    """Return the kind of a folder, by the file that only this kind has."""
     from ivvi.fitting.saved_fit import is_saved_fit
 
     if is_saved_fit(folder):

@@ -13,7 +13,7 @@ from ivvi.errors import InputError
 
 PACKAGE = "ivvi_reproduction"
 PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-"""Settings of a command that passes all options, even ``--help``, to another program."""
+"""Settings of a command that forwards all options, even ``--help``, to another program."""
 
 
 def reproduce(context: typer.Context) -> None:
@@ -22,14 +22,14 @@ def reproduce(context: typer.Context) -> None:
 
 
 def reproduction_app() -> typer.Typer:
-    """Return the command with the options that the package gives it."""
+    """Return the command with the options that the package defines."""
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     app.command()(as_command(import_reproduction("cli").reproduce))
     return app
 
 
 def import_reproduction(module: str) -> Any:
-    """Import a module of the paper's package; without the package, say how to install it."""
+    """Return a module of the paper's package, or raise an error that says how to install it."""
     if importlib.util.find_spec(PACKAGE) is None:
         raise InputError(
             "reproducing the paper needs the package ivvi-reproduction, which is not installed; "

@@ -99,7 +99,7 @@ def sensitivity(  # noqa: PLR0913
 
 
 def _rivals(text: str, trust: tuple[str, ...]) -> Any:
-    """Return the rivals that words and folders name."""
+    """Return rivals by name, from words and folders."""
     from ivvi.policy.saved_policy import load_policy
 
     words = [word for word in text.split(",") if word]

@@ -33,7 +33,7 @@ def simulate(  # noqa: PLR0913
         str, typer.Option(help="Signs of the recommenders' singular vectors: largest or authors.")
     ] = "largest",
     download: Annotated[
-        str | None, typer.Option(help="Fetch ml-1m, ml-100k or ml-latest-small and use it.")
+        str | None, typer.Option(help="Download ml-1m, ml-100k or ml-latest-small and use it.")
     ] = None,
     seed: Seed = 0,
     json: Json = None,

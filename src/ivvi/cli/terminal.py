@@ -1,4 +1,4 @@
-"""What the command line shows: progress on a terminal, results, one-sentence errors."""
+"""Output of the command line: progress on a terminal, results, one-sentence errors."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from ivvi._io.signals import end_on_signals
 from ivvi.errors import FileError, InputError, IvviWarning
 
 BAD_NAMES = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENOENT)
-"""System error codes for a path that cannot be right."""
+"""System error codes for an invalid path."""
 MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 """System error codes for failures of the system itself."""
 NO_ROOM = ("failed to map segment", "cannot allocate memory")
-"""Messages of the loader when a library does not fit into memory."""
+"""Messages of the system's loader when a library does not fit into memory."""
 BEAT = 30.0
 """Seconds between two progress lines, where no progress bar can be shown."""
 LONGEST_WORD = 300
@@ -41,13 +41,13 @@ UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
 
 @contextlib.contextmanager
-def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show a bar that counts rows on standard error; a line every 30 s if that is not a terminal.
+def progress(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """Show a bar that counts rows on standard error, or a line every 30 s without a terminal.
 
-    `total` are the rows of one pass; the count begins anew with the next pass over them.
+    `total` is the number of rows of one pass; each further pass counts from 0 again.
     """
     if not sys.stderr.isatty():
-        with _lines(what, total) as count:
+        with _lines(label, total) as count:
             yield count
         return
     from rich.console import Console
@@ -62,7 +62,7 @@ def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
     )
 
     what_runs = TextColumn("{task.description}")
-    left = TimeRemainingColumn()  # the spinner and the clock move where the count does not yet
+    left = TimeRemainingColumn()  # the spinner and the clock move even before anything is counted
     columns = (
         SpinnerColumn(),
         what_runs,
@@ -72,22 +72,22 @@ def progress(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
         left,
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
+        task = bar.add_task(label, total=total)
         passes = 1
 
         def advance(rows: int) -> None:
             nonlocal passes
             if total is not None and bar.tasks[0].completed + rows > total:
                 passes += 1
-                bar.reset(task, description=f"{what}, pass {passes}")
+                bar.reset(task, description=f"{label}, pass {passes}")
             bar.advance(task, rows)
 
         yield advance
 
 
 @contextlib.contextmanager
-def _lines(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Say now and then how far it is, from a thread: also while nothing is counted."""
+def _lines(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """Print the progress from time to time, from a thread: also while nothing is counted."""
     rows, began, ended = 0, time.monotonic(), threading.Event()
 
     def count(more: int) -> None:
@@ -101,7 +101,7 @@ def _lines(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
             if total and rows > total:
                 passes, done = divmod(rows - 1, total)
                 far = f"pass {passes + 1}, {done + 1:,} of {total:,} after {seconds}"
-            print(f"ivvi: {what}: {far}", file=sys.stderr, flush=True)
+            print(f"ivvi: {label}: {far}", file=sys.stderr, flush=True)
 
     thread = threading.Thread(target=say_how_far, daemon=True)
     thread.start()
@@ -114,7 +114,7 @@ def _lines(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
 
 @contextlib.contextmanager
 def steps_shown() -> Iterator[logging.Logger]:
-    """Show what the package logs on standard error, with the seconds since the start."""
+    """Print the package's log messages on standard error, with the seconds since the start."""
     logger = logging.getLogger("ivvi")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Seconds())
@@ -134,7 +134,7 @@ def steps_shown() -> Iterator[logging.Logger]:
 
 @contextlib.contextmanager
 def notes_shown() -> Iterator[None]:
-    """Show what the package has to say unasked, such as that it waits for another run."""
+    """Print the package's log warnings, such as that it waits for another run."""
     logger, handler = logging.getLogger("ivvi"), logging.StreamHandler(sys.stderr)
     handler.setLevel(logging.WARNING)
     handler.setFormatter(logging.Formatter("ivvi: note: %(message)s"))
@@ -151,7 +151,7 @@ class _Seconds(logging.Formatter):
 
 
 def program_name() -> str:
-    """Return what the user types to run ``ivvi``."""
+    """Return the command that the user types to run ``ivvi``."""
     if command := os.environ.get("IVVI_COMMAND"):  # set by ./run
         return shlex.quote(command)
     typed = sys.argv[0] if sys.argv else ""
@@ -163,7 +163,7 @@ def program_name() -> str:
 
 
 def peak_memory() -> str:
-    """Return the most memory that the process has had, in words, where the system reports it."""
+    """Return the peak memory of the process, in words, where the system reports it."""
     try:
         import resource
     except ImportError:  # not on Windows
@@ -173,7 +173,7 @@ def peak_memory() -> str:
 
 
 def say(text: str, *, quiet: bool = False, aside: bool = False) -> None:
-    """Print a line for people; commands in it begin with what they type, such as ``./run``.
+    """Print a line for people; commands in it begin with their own command, such as ``./run``.
 
     An aside goes to standard error, where standard output is a table for programs.
     """
@@ -189,7 +189,7 @@ def warn(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Print what a reader of the results needs on standard error."""
+    """Print a note on the results on standard error."""
     _complain(f"ivvi: note: {text}")
 
 
@@ -206,7 +206,7 @@ def _complain(sentence: str) -> None:
 def check_json_target(
     target: str | None, *, force: bool, out: Path | None = None, checkpoint: Path | None = None
 ) -> None:
-    """Refuse a JSON file that clashes with other outputs, before the work starts."""
+    """Raise an error if the JSON file is also another output, before the work starts."""
     from ivvi._io.files import checked_file  # imports NumPy
 
     if target is None or target == "-":
@@ -218,7 +218,7 @@ def check_json_target(
 
 
 def emit_json(value: Any, target: str | None, *, force: bool, **more: Any) -> None:
-    """Write JSON values to the file `target`, to standard output for ``-``, nowhere for None.
+    """Write JSON values to the file `target`, or to standard output for ``-``; None writes nothing.
 
     For a result, its `to_json` is called, but only if needed; `more` is added to the values.
     """
@@ -235,7 +235,7 @@ def emit_json(value: Any, target: str | None, *, force: bool, **more: Any) -> No
 
 
 def run_app(app: typer.Typer, arguments: list[str] | None = None) -> None:
-    """Run a command line; bad input ends it with one sentence and exit code 2."""
+    """Run a command line; invalid input ends it with one sentence and exit code 2."""
     warnings.simplefilter("ignore", IvviWarning)  # the commands print them themselves
     _open_streams()
     if arguments is None:  # a process of its own
@@ -254,7 +254,7 @@ def run_app(app: typer.Typer, arguments: list[str] | None = None) -> None:
         _stop("interrupted", 130)
     except MemoryError:
         _stop("out of memory", 1)
-    except BrokenPipeError:  # the reader has gone, as head does; what is left goes nowhere
+    except BrokenPipeError:  # the reader has gone, as head does; drop the rest
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(1) from None
     except OSError as error:
@@ -265,7 +265,7 @@ def run_app(app: typer.Typer, arguments: list[str] | None = None) -> None:
 
 
 def _not_loaded(error: ImportError) -> tuple[str, int]:
-    """Say which optional library is missing, or has no room; any other failure is a bug."""
+    """Return the message and exit code for a missing library or no memory; else it is a bug."""
     if any(words in str(error) for words in NO_ROOM):
         return "out of memory", 1
     name = (error.name or "").partition(".")[0]
@@ -275,9 +275,9 @@ def _not_loaded(error: ImportError) -> tuple[str, int]:
 
 
 def _open_streams() -> None:
-    """Send what would go to a stream that was closed (``>&-``) nowhere.
+    """Redirect streams that were closed (``>&-``) to the null device.
 
-    Python has None in its place, and the next file that is opened would get its number.
+    Python has None for such a stream, and the next file that is opened would get its number.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -285,7 +285,7 @@ def _open_streams() -> None:
 
 
 def _is_machine(cause: BaseException | None) -> bool:
-    """Return whether the machine failed, and not the input: a full disk, a broken one."""
+    """Return whether the machine failed, such as a full or broken disk, and not the input."""
     if isinstance(cause, OSError) and cause.errno in MACHINE:
         return True
     return cause is not None and "No space left on device" in str(cause)

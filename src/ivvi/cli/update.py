@@ -1,4 +1,4 @@
-"""`ivvi update`: new rows for a saved model, without the old ones."""
+"""`ivvi update`: add new rows to a saved model, without the old ones."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def update(  # noqa: PLR0913
     target = model if out is None else out
     checked_output(target, force=force or out is None)
     check_json_target(json, force=force, out=target)
-    with locked(target, wait=wait):  # from reading to replacing, or a run between would be lost
+    with locked(target, wait=wait):  # from reading to replacing, or another run would be lost
         fit, version = load_fit_version(model, trust=trusted(trust))
         if reason := fit.lacks_moments:
             raise InputError(f"nothing can be added to {model}: {reason}")
@@ -74,7 +74,7 @@ def update(  # noqa: PLR0913
             )
         replaces = version if out is None else None
         updated.save(target, force=force or out is None, replaces=replaces)
-    for text in dict.fromkeys((*(str(one.message) for one in caught), *updated.warnings)):
+    for text in dict.fromkeys((*(str(warning.message) for warning in caught), *updated.warnings)):
         warn(text)
     say(updated.summary(warnings=False), quiet=json == "-")
     added = updated.moments.n - fit.moments.n

@@ -1,4 +1,4 @@
-"""`ivvi value`: what a policy is worth, with an interval, where there is no simulator."""
+"""`ivvi value`: the value of a policy from a log, with an interval."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def value(  # noqa: PLR0913
 
 
 def _policy(word: str, trust: tuple[str, ...]) -> Any:
-    """Return a policy from its folder, or the word of one that needs none."""
+    """Return a policy from its folder, or a rival's word."""
     from ivvi.policy.saved_policy import load_policy
 
     return word if word in RIVALS else load_policy(word, trust=trust)

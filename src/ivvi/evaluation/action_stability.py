@@ -170,8 +170,8 @@ def stability(
     if len(dynamics.acted):
         with jax.enable_x64(True):
             outside = np.asarray(Support.of(dynamics, INSIDE).outside(jnp.asarray(x), actions))
-    same = _agree(policy.problem.actions, drawn, actions).mean(axis=0)
-    return Stability(x, actions, drawn, same, outside, (dynamics.state, dynamics.action))
+    agreement = _agree(policy.problem.actions, drawn, actions).mean(axis=0)
+    return Stability(x, actions, drawn, agreement, outside, (dynamics.state, dynamics.action))
 
 
 def _actions(
@@ -198,5 +198,5 @@ def _agree(allowed: Actions, drawn: np.ndarray, actions: np.ndarray) -> np.ndarr
     """Return which draws agree with the recommended actions, (draws, n)."""
     room = np.zeros(allowed.dim)
     room[list(allowed.continuous)] = NEAR * (allowed.high - allowed.low)
-    same: np.ndarray = np.all(np.abs(drawn - actions) <= room + 1e-9, axis=-1)
-    return same
+    agrees: np.ndarray = np.all(np.abs(drawn - actions) <= room + 1e-9, axis=-1)
+    return agrees

@@ -60,13 +60,13 @@ class Fixed(Actor):
         return cls(decision), decision.numbers
 
     def begin(self, models: ModelDraws, parameters: Any, count: int) -> Any:
-        """Let the policy begin once for each episode of each world."""
+        """Return the policy's memory at the first step of each episode of each world."""
         return self.decision.begin(len(models.W) * count)
 
     def act(
         self, models: ModelDraws, parameters: Any, x: Array, h: Array, memory: Any, keys: Array
     ) -> tuple[Array, Any]:
-        """Ask the policy."""
+        """Return the policy's actions, and its new memory."""
         a, memory = self.decision.decide(parameters, x.reshape(-1, x.shape[-1]), h, memory)
         return a.reshape(*x.shape[:2], -1), memory
 

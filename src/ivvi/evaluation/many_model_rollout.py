@@ -167,11 +167,11 @@ def in_chunks(
     chunks, count = [], len(models.W)
     for first in range(0, count, size):
         rows = np.minimum(np.arange(first, first + size), count - 1)
-        own = (
+        numbers = (
             parameters[rows] if isinstance(actor, Planned) and parameters.ndim == 3 else parameters
         )
         chunk = models.rows(rows)
-        chunks.append(returns(task, actor, own, chunk, episodes)[: count - first])
+        chunks.append(returns(task, actor, numbers, chunk, episodes)[: count - first])
         if progress:
             progress(len(chunks[-1]))
     return np.concatenate(chunks)

@@ -111,7 +111,7 @@ def draw(
 
 
 def drawing_method(source: ValueInputs, method: str) -> str:
-    """Return how models are drawn: ``auto`` is a bootstrap where there are episodes."""
+    """Return the method that draws models: ``auto`` is a bootstrap where there are episodes."""
     if method not in DRAW_METHODS:
         raise InputError(f"unknown method {method!r} of drawing models{hint(method, DRAW_METHODS)}")
     if method != "auto":
@@ -247,7 +247,7 @@ def repeated(models: ModelDraws, count: int) -> ModelDraws:
 
 
 def left_out(clusters: int, rng: np.random.Generator) -> np.ndarray:
-    """Return how often each cluster counts without each of the groups, (groups, clusters)."""
+    """Return the counts of each cluster with each group left out, (groups, clusters)."""
     if clusters < FEWEST_WILD:
         raise InputError(
             f"{clusters} clusters are too few for wild draws; expected at least {FEWEST_WILD}: "
@@ -303,7 +303,7 @@ def _estimates(source: ValueInputs, weights: np.ndarray) -> tuple[np.ndarray, ..
     model, moments, behaviour = source.model, source.moments, source.behaviour
     if moments is None:
         raise ValueError("there are no moments")
-    estimates, same = [], estimated_model(source)
+    estimates, estimated = [], estimated_model(source)
     again = source.method.solve(moments.without_episodes())
     shift, excess = model.W - again.W, model.noise_cov - again.noise_cov
     for row in weights:
@@ -311,8 +311,8 @@ def _estimates(source: ValueInputs, weights: np.ndarray) -> tuple[np.ndarray, ..
         estimate = source.method.solve(drawn)
         behaviours = None if behaviour is None else coefficients(drawn, behaviour.features, model)
         action_weights, instrument_weights = behaviours or (
-            same.action_weights[0],
-            same.instrument_weights[0],
+            estimated.action_weights[0],
+            estimated.instrument_weights[0],
         )
         estimates.append(
             (

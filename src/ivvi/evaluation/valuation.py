@@ -169,10 +169,10 @@ class Valuation(TableResult):
                 line += f"{gain.estimate:>18.5g}  {interval_text(gain):<26}{gain.probability:.3f}"
             lines.append(line.rstrip())
         if self.gap is not None and self.shown is not None:
-            whole, own = self.gap.whole, self.values["behaviour"].estimate
+            whole, earned = self.gap.whole, self.values["behaviour"].estimate
             lines.append(
-                f"the log shows {self.shown:.5g} for its own policy, which earns {own:.5g} in the "
-                f"estimated dynamics: a gap of {whole.estimate:.5g} {interval_text(whole)}"
+                f"the log shows {self.shown:.5g} for its own policy, which earns {earned:.5g} in "
+                f"the estimated dynamics: a gap of {whole.estimate:.5g} {interval_text(whole)}"
             )
             lines += self.gap.lines()
         if self.survival:
@@ -234,7 +234,7 @@ def _value_brief(worth: Valuation) -> Brief:
 
 
 def _confounding(worth: Valuation) -> str:
-    """Return what a regression plan would cost, or what the confounder gave the log's policy."""
+    """Return the cost of a regression plan, or the confounder's help for the log's policy."""
     if (gain := worth.gains.get("least-squares")) is not None:
         low, high = gain.interval
         if low == high == gain.estimate == 0:
@@ -324,7 +324,7 @@ def _few_draws(gain: IntervalEstimate) -> str:
 
 
 def _rounded(amount: IntervalEstimate, sign: int = 1) -> str:
-    """Write an amount and its interval with as many digits as the interval's width deserves."""
+    """Return an amount and its interval as text, rounded by the width of the interval."""
     low, high = sorted(sign * end for end in amount.interval)
     width = high - low
     places = min(max(2 - math.floor(math.log10(width)), 0), 9) if 0 < width < math.inf else 4

@@ -24,8 +24,8 @@ def horizon_notes(
     """Return notes on the default horizon, and on a log whose own return is over fewer steps."""
     notes = []
     if not chosen:
-        steps, why = problem.model.usual_horizon
-        notes.append(f"horizon {steps:,}: {why}")
+        steps, reason = problem.model.usual_horizon
+        notes.append(f"horizon {steps:,}: {reason}")
     if observed is not None and not as_long(source, problem):
         notes.append(
             f"the recorded return is over {source.length:.3g} steps on average, and the values are "

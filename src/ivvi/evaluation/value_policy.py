@@ -205,7 +205,7 @@ def _settled(
 
 
 def _unsettled(values: dict[str, IntervalEstimate]) -> list[str]:
-    """Name the values and gains whose intervals carry too much simulation error."""
+    """Return the names of values and gains whose intervals have too much simulation error."""
     named = {f"the value of {name}": amount for name, amount in values.items()}
     named |= {f"the gain over {name}": amount for name, amount in gains_of(values).items()}
     return [name for name, amount in named.items() if not amount.is_settled]

@@ -133,7 +133,7 @@ class PlannerComparison(Compact):
             self.enter(name, best, simple=True, returns=earned[first])
 
     def mean(self, name: str) -> float:
-        """Return what an entry earns on average."""
+        """Return the mean return of an entry."""
         return float(self.returns[name].mean())
 
     def best(self) -> str:

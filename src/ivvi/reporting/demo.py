@@ -29,13 +29,13 @@ from ivvi.simulators.evaluate import Evaluation, evaluate
 DIM, SETTING, HORIZON = 5, "I", 200
 REWARD = "quadratic:weight=0.05"
 WALKS, WALK = 12, 60
-"""Walks that are drawn, and their steps."""
+"""Number of walks to plot, and their steps."""
 AGAINST = ("optimal", "zero", "behaviour")
 
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """What the demo found: text for people, facts for machines."""
+    """Results of the demo: text for people, facts for programs."""
 
     text: str
     facts: dict[str, Any]
@@ -47,7 +47,7 @@ def run_demo(out: Path, *, seed: int = 0, force: bool = False, program: str = "i
     Then plan with both, and let both policies walk from the same start with the same noise.
     Writes ``log.parquet``, ``model/``, ``policy/``, ``policy-least-squares/``,
     ``coefficients.png``, ``policies.png``, ``demo.json`` and ``report.html`` into `out`.
-    `program` is what to type instead of ``ivvi``.
+    `program` is the command to type instead of ``ivvi``.
     """
     _check_folder(out, force=force)
     with filled_folder(out) as folder:
@@ -55,7 +55,7 @@ def run_demo(out: Path, *, seed: int = 0, force: bool = False, program: str = "i
 
 
 def _tell_story(folder: Path, out: Path, seed: int, program: str) -> DemoResult:
-    """Fill `folder`, which will be called `out`."""
+    """Write all files of the demo into `folder`, which will be renamed to `out`."""
     env = make_env("linear", dim=DIM, setting=SETTING)
     env.write_log(folder / "log.parquet", seed=seed, force=True)
     log = read_logs(
@@ -84,7 +84,7 @@ def _tell_story(folder: Path, out: Path, seed: int, program: str) -> DemoResult:
 
 
 def _walked(walks: Mapping[str, Rollout]) -> dict[str, Any]:
-    """Keep of each policy one walk, what it had cost by each step, and all distances."""
+    """Return for each policy one walk, its cumulative cost by step, and all distances."""
     paths = {}
     for name, run in walks.items():
         states = np.asarray(run.states)
@@ -149,7 +149,7 @@ def _wrong_signs(W: Any, truth: Any) -> int:
 
 
 def _tell(fit: Fit, truth: Any, bill: Evaluation, out: Path, seed: int) -> str:
-    """Write the story: the effect of each action on its own state, and what belief costs."""
+    """Return the story: the effect of each action on its own state, and the costs of the plans."""
     names = fit.estimate.design.phi_names
     lines = [
         f"A simulated log (linear, k = {DIM}, setting {SETTING}, seed {seed}): {fit.moments.n:,} "
@@ -203,11 +203,11 @@ def _next_steps(out: Path, program: str) -> str:
 
 
 def _draw_effects(fit: Any, truth: Any, path: Path) -> None:
-    """Draw every coefficient against the truth, instrumented and by least squares."""
+    """Plot every coefficient against the truth, instrumented and by least squares."""
     roles, names = fit.roles, fit.estimate.design.phi_names
-    own = [(i, names.index(a)) for i, a in enumerate(roles.action[: len(fit.W)])]
-    at = tuple(np.array(own).T)
-    place = np.arange(len(own))
+    pairs = [(i, names.index(a)) for i, a in enumerate(roles.action[: len(fit.W)])]
+    at = tuple(np.array(pairs).T)
+    place = np.arange(len(pairs))
     figure = new_figure(9, 4.2)
     effects, scatter = figure.subplots(1, 2, width_ratios=(1.35, 1))
     effects.axhline(0, color="0.75", lw=1)
@@ -243,7 +243,7 @@ def _draw_walks(
     path: Path,
     bill: Evaluation,
 ) -> None:
-    """Draw two policies walking from the same start, and what each cost."""
+    """Plot the walks of two policies from the same start, and the cost of each."""
     figure = new_figure(9, 4.2)
     paths, costs = figure.subplots(1, 2, width_ratios=(1.35, 1))
     for colour, (name, run) in zip((IV, LS), walks.items(), strict=True):

@@ -28,7 +28,7 @@ WORDS = {
     "behaviour": "wrote the log, without its hidden help",
     "least squares": "plans with the least-squares model",
 }
-"""What the policies of the bill do, in the order in which they appear."""
+"""The policies of the bill in words, in the order in which they appear."""
 TRUTH = ("truth", "truth")
 KINDS = {"instrument": "iv", "least squares": "ls"}
 """The two policies of the demo, by the estimate that they were planned with."""
@@ -38,7 +38,7 @@ PLANNED = {
 
 
 def load_demo(folder: Path, name: Path | None = None) -> Page:
-    """Read the folder of a demo, and tell it; `name` is where it will be, if elsewhere."""
+    """Return the page of a demo's folder; `name` is its later place, if it will be moved."""
     place = name or folder
     facts = read_json(folder / "demo.json")
     try:
@@ -48,7 +48,7 @@ def load_demo(folder: Path, name: Path | None = None) -> Page:
 
 
 def demo_page(fit: FitView, facts: Mapping[str, Any], folder: Path) -> Page:
-    """Tell what confounding does, what an instrument undoes, and what it costs not to know."""
+    """Return the page: what confounding does, what an instrument corrects, and the costs."""
     costs = _costs(facts)
     wrong, ratio = facts["wrong_signs_least_squares"], _times(costs)
     truth = np.array(facts["W_true"])
@@ -82,7 +82,7 @@ def demo_page(fit: FitView, facts: Mapping[str, Any], folder: Path) -> Page:
 
 
 def log_picture(fit: FitView, k: int) -> Picture:
-    """Draw what follows action k in the log, all other features removed, and both slopes."""
+    """Plot the output after action k in the log, other features removed, and both slopes."""
     j = fit.phi.index(fit.model.action[k])
     a, left = _without_others(fit, k, j)
     slopes = {kind: float(W[k, j]) for kind, (W, _) in fit.estimates.items()}
@@ -105,7 +105,7 @@ def log_picture(fit: FitView, k: int) -> Picture:
         binned(ax, a, left, INK, "o")
         ax.margins(y=0.16)
         ax.set_xlabel(f"action {fit.model.action[k]}, without what predicts it")
-        ax.set_ylabel(f"{fit.outputs[k]}, likewise")
+        ax.set_ylabel(f"{fit.outputs[k]}, in the same way")
 
     alt = (
         f"In the log, larger actions are followed by larger states: least squares finds a slope "
@@ -117,10 +117,10 @@ def log_picture(fit: FitView, k: int) -> Picture:
 def effect_picture(
     fit: FitView, truth: np.ndarray, name: str, kinds: tuple[str, ...] = ("iv", "ls")
 ) -> Picture:
-    """Draw the effect of each action on its own state, with the truth as a bar."""
+    """Plot the effect of each action on its own state, with the truth as a bar."""
     actions = fit.model.action
-    own = [(i, fit.phi.index(a)) for i, a in enumerate(actions)]
-    at, rows, columns = np.arange(len(own))[::-1], *np.array(own).T
+    pairs = [(i, fit.phi.index(a)) for i, a in enumerate(actions)]
+    at, rows, columns = np.arange(len(pairs))[::-1], *np.array(pairs).T
 
     def paint(ax: Any) -> None:
         ax.axvline(0, color=MUTED, lw=0.8)
@@ -146,11 +146,11 @@ def effect_picture(
     )
     true = ", ".join(f"{v:.2f}" for v in truth[rows, columns])
     alt = f"Effects of the actions on their own states. Truth {true}; {summary}."
-    return draw(name, alt, paint, width=390, height=84 + 32 * len(own))
+    return draw(name, alt, paint, width=390, height=84 + 32 * len(pairs))
 
 
 def walk_picture(walks: Mapping[str, Mapping[str, Any]], state: tuple[str, ...]) -> Picture:
-    """Draw the paths of both policies in the plane of the first two states."""
+    """Plot the paths of both policies in the plane of the first two states."""
 
     def paint(ax: Any) -> None:
         ax.plot(0, 0, "+", color=INK, ms=14, mew=1.4)
@@ -175,7 +175,7 @@ def walk_picture(walks: Mapping[str, Mapping[str, Any]], state: tuple[str, ...])
 
 
 def distance_picture(walks: Mapping[str, Mapping[str, Any]]) -> Picture:
-    """Draw how far from the target twelve walks of each policy are."""
+    """Plot the distance from the target of twelve walks of each policy."""
 
     def paint(ax: Any) -> None:
         for name, walk in walks.items():
@@ -202,7 +202,7 @@ def distance_picture(walks: Mapping[str, Mapping[str, Any]]) -> Picture:
 
 
 def bill_picture(costs: Mapping[str, tuple[float, float]], words: Mapping[str, str]) -> Picture:
-    """Draw what each policy costs, with 95% intervals."""
+    """Plot the cost of each policy, with 95% intervals."""
     names = sorted(costs, key=lambda name: costs[name][0], reverse=True)
     at = np.arange(len(names))
 
@@ -332,11 +332,14 @@ def _bill(
 
 
 def _next(folder: Path) -> Section:
-    here = shlex.quote(str(folder))
+    demo = shlex.quote(str(folder))
     roles = "--state 'x*' --action 'a*' --instrument 'z*' --next-state 'next_x*'"
     steps = (
-        ("is it any good?", f"ivvi diagnose {here}/log.parquet {roles}"),
-        ("estimate", f"ivvi fit {here}/log.parquet {roles} --out my-model --report my-fit.html"),
+        ("is it any good?", f"ivvi diagnose {demo}/log.parquet {roles}"),
+        (
+            "estimate",
+            f"ivvi fit {demo}/log.parquet {roles} --out my-model --report my-fit.html",
+        ),
         (
             "plan",
             "ivvi plan my-model --reward quadratic:weight=0.05 --action-low -1 "
@@ -371,6 +374,6 @@ def _without_others(fit: FitView, output: int, feature: int) -> tuple[np.ndarray
         raise FileError("a fit to sums has no rows to draw")
     Phi = fit.model.phi(fit.sample.x, fit.sample.a)
     others = np.delete(Phi, feature, axis=1)
-    both = np.column_stack([Phi[:, feature], fit.sample.y[:, output]])
-    rest = both - others @ np.linalg.lstsq(others, both, rcond=None)[0]
+    action_and_output = np.column_stack([Phi[:, feature], fit.sample.y[:, output]])
+    rest = action_and_output - others @ np.linalg.lstsq(others, action_and_output, rcond=None)[0]
     return rest[:, 0], rest[:, 1]

@@ -27,20 +27,20 @@ from ivvi.reporting.page import (
 from ivvi.weak_iv.confidence_sets import piece
 
 MOST_CURVES = 6
-"""Curves that are drawn: those that move most, in standard errors."""
+"""Most curves that are plotted: those that change most, in standard errors."""
 MOST_STATES = 12
 MOST_ROWS = 400
-"""Most rows of a table; beyond that, those on which the two estimates differ most."""
+"""Most rows of a table; of more, those in which the two estimates differ most."""
 
 
 def effect_section(fit: FitView) -> Section:
-    """Show the coefficients next to those of least squares."""
-    many = len(fit.outputs) > pictures.MOST or len(fit.phi) - 1 > pictures.ROWS
-    some = " Where there are many, those in which the two differ most." if many else ""
+    """Return the coefficients next to those of least squares."""
+    is_partial = len(fit.outputs) > pictures.MOST or len(fit.phi) - 1 > pictures.ROWS
+    selection = " Where there are many, those in which the two differ most." if is_partial else ""
     figure = Figure(
         "Effect on each output",
         pictures.coefficients(fit),
-        f"Coefficients of one step, with 95% intervals.{some}",
+        f"Coefficients of one step, with 95% intervals.{selection}",
         fit.command,
         tuple(KEY[kind] for kind in fit.estimates),
     )
@@ -57,7 +57,7 @@ def effect_section(fit: FitView) -> Section:
 
 
 def sign_changes(fit: FitView) -> tuple[int, int]:
-    """Count the effects whose sign the instrument settles, and those that least squares flips."""
+    """Return how many signs least squares flips, and how many the instrument settles."""
     (W, se), (W_ls, _) = fit.estimates["iv"], fit.estimates["ls"]
     inside = fit.endogenous
     sure = np.abs(W[:, inside]) > fit.widths[:, inside] * se[:, inside]
@@ -67,15 +67,15 @@ def sign_changes(fit: FitView) -> tuple[int, int]:
 
 
 def varying_effects(fit: FitView) -> list[Effect]:
-    """Return the effects that change along a state, those that change most first."""
-    own = fit.fit
-    if own.sample is None or own.estimate.design.is_raw or not own.estimate.bread.size:
+    """Return the effects that change along a state, largest change first."""
+    fitted = fit.fit
+    if fitted.sample is None or fitted.estimate.design.is_raw or not fitted.estimate.bread.size:
         return []
     ranked = []
-    for action in own.roles.action:
-        for state in own.roles.state[:MOST_STATES]:
+    for action in fitted.roles.action:
+        for state in fitted.roles.state[:MOST_STATES]:
             try:
-                state_effect = effect(own, action, state)
+                state_effect = effect(fitted, action, state)
             except InputError:  # no output to ask about
                 continue
             change = float(np.ptp(state_effect.estimate))
@@ -85,7 +85,7 @@ def varying_effects(fit: FitView) -> list[Effect]:
 
 
 def varying_section(fit: FitView) -> Section | None:
-    """Draw effects along states, where the features let them vary."""
+    """Return plots of effects along states; None where the features do not let them vary."""
     varying = varying_effects(fit)
     if not varying:
         return None
@@ -151,8 +151,8 @@ def _rows(state_effect: Effect) -> Iterator[tuple[Cell, ...]]:
 
 
 def _coefficient_table(fit: FitView) -> PageTable:
-    own = next(iter(fit.estimates))
-    (W, se), rows = fit.estimates[own], []
+    kind = next(iter(fit.estimates))
+    (W, se), rows = fit.estimates[kind], []
     half = fit.widths * se
     inside = set(fit.endogenous)
     order = sorted(range(len(fit.phi)), key=lambda j: (j not in inside, j))
@@ -191,7 +191,7 @@ def _coefficient_table(fit: FitView) -> PageTable:
 
 
 def _robust_words(robust: dict[str, Any] | None) -> str | None:
-    """Write an interval that a weak instrument cannot spoil, with its method."""
+    """Return the weak-instrument robust interval of an effect as text, with its method."""
     if robust is None:
         return None
     if robust["empty"]:
@@ -204,7 +204,7 @@ def _robust_words(robust: dict[str, Any] | None) -> str | None:
 
 
 def _wild_words(test: dict[str, Any] | None) -> str | None:
-    """Write the interval of a bootstrapped test; null stands for an end that was not found."""
+    """Return the interval of a bootstrapped test as text; null is an end that was not found."""
     if test is None:
         return None
     low, high = test["interval"]
@@ -212,13 +212,13 @@ def _wild_words(test: dict[str, Any] | None) -> str | None:
 
 
 def _dispute(row: tuple[Cell, ...]) -> float:
-    """Put the largest gap first, and what has none last."""
+    """Return a sort key: the largest gap first, rows without one last."""
     gap = row[-1]
-    return -abs(gap) if isinstance(gap, float) and gap == gap else 0.0  # NaN is not itself
+    return -abs(gap) if isinstance(gap, float) and gap == gap else 0.0  # NaN != NaN
 
 
 def _tells_sign(fit: FitView, output: str, feature: str) -> bool:
-    """Whether the robust interval of an effect leaves zero out."""
+    """Return whether the robust interval of an effect excludes zero."""
     robust = fit.robust(output, feature)
     if robust is None or robust["empty"] or robust["low"] is None or robust["high"] is None:
         return False

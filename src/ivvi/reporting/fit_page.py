@@ -72,7 +72,7 @@ def report(
     policy
         A policy planned with the fit (`ivvi.plan`) or its folder, to be shown too.
     value
-        What the policy is worth (`ivvi.value`).
+        The value of the policy (`ivvi.value`).
     force
         Replace a file that exists.
 
@@ -92,7 +92,7 @@ def report(
 
 
 def fit_page(fit: FitView, policy: Any = None, value: Any = None) -> Page:
-    """Put together the report of a fit, of a policy planned with it, and of its value."""
+    """Return the report of a fit, of a policy planned with it, and of the policy's value."""
     facts = fit.facts
     sections = [
         brief_section(fit.fit.brief, value),
@@ -127,7 +127,7 @@ def fit_page(fit: FitView, policy: Any = None, value: Any = None) -> Page:
 
 
 def _numbers(fit: FitView) -> Iterator[tuple[str, str]]:
-    """Yield the key figures at the top of the page, each with what it is."""
+    """Yield the key figures at the top of the page, each with its meaning."""
     facts = fit.facts
     yield f"{facts['n']:,}", f"transitions in {facts['episodes']:,} episodes"
     if word := facts["diagnostics"].get("verdict"):
@@ -140,26 +140,26 @@ def _numbers(fit: FitView) -> Iterator[tuple[str, str]]:
 
 
 def brief_section(brief: Brief, value: Any = None) -> Section:
-    """Answer first: is the instrument good enough, what did confounding do, what next."""
+    """Return the first section: the instrument, what confounding did, and what to do next."""
     items = dict(brief.items)
     facts = value.to_json() if hasattr(value, "to_json") else value
     if isinstance(facts, dict) and (next_step := (facts.get("brief") or {}).get("next")):
-        items["Next"] = next_step  # what is known of the policy is known later
+        items["Next"] = next_step  # the value's advice replaces the plan's
     points = tuple((word.lower(), sentence) for word, sentence in items.items())
     return Section("In short", "Three answers; the evidence is below.", (Points(points),))
 
 
 def log_section(fit: FitView) -> Section:
-    """Describe the rows and the columns."""
+    """Return the section on the rows and the columns."""
     facts, columns = fit.facts, fit.facts["columns"]
-    dropped = [f"{n:,} {why}" for why, n in facts["dropped"].items() if n]
+    dropped = [f"{n:,} {reason}" for reason, n in facts["dropped"].items() if n]
     keys = [name for role in ("episode", "step", "weight") for name in fit.columns_of(role)]
     section_parts: list[SectionPart] = [
         Points(
             (
                 ("transitions", f"{facts['n']:,}, in {facts['episodes']:,} episodes"),
                 ("dropped rows", ", ".join(dropped) or "none"),
-                ("keys and weights", listed(keys) if keys else "none: every row stands alone"),
+                ("keys and weights", listed(keys) if keys else "none: each row is its own cluster"),
             )
         )
     ]
@@ -195,7 +195,7 @@ def _column_rows(fit: FitView) -> Iterator[tuple[Cell, ...]]:
 
 
 def instrument_section(fit: FitView) -> Section:
-    """Show whether the instruments move the actions, and what the tests say."""
+    """Return the section on how the instruments move the actions, and on the tests."""
     d = fit.facts["diagnostics"]
     section_parts: list[SectionPart] = []
     if word := d.get("verdict"):
@@ -240,7 +240,7 @@ def instrument_section(fit: FitView) -> Section:
 
 
 def residual_section(fit: FitView) -> Section:
-    """Show what the models leave, against the instruments and against fitted values."""
+    """Return the section on residuals, against the instruments and against fitted values."""
     section_parts: list[SectionPart] = []
     if drawn := pictures.residuals(fit):
         section_parts.append(
@@ -268,7 +268,7 @@ def residual_section(fit: FitView) -> Section:
 
 
 def assumption_section(fit: FitView) -> Section:
-    """Say what the data cannot check, and what the estimate rests on."""
+    """Return the section on the assumptions, with the tests of those that can be tested."""
     facts = fit.facts
     z, a = listed(fit.columns_of("instrument")), listed(fit.columns_of("action"))
     is_one = len(fit.columns_of("instrument")) == 1

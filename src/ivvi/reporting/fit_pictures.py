@@ -1,4 +1,4 @@
-"""Pictures of a fit: coefficients, first stages, residuals, and what a policy does."""
+"""Pictures of a fit: coefficients, first stages, residuals, and the actions of a policy."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ MOST = 6
 ROWS = 12
 """Coefficients in one picture."""
 POINTS = 250
-"""Rows of the log that are drawn as points."""
+"""Most rows of the log that are plotted as points."""
 BINS = 12
 LOOK = {
     "iv": (IV, "o", 0.14, "with the instrument"),
     "ls": (LS, "X", -0.14, "by least squares"),
 }
-"""Colour, marker, place and words of the two estimates, in every picture the same."""
+"""Colour, marker, place and words of the two estimates, the same in every picture."""
 KEY = {"iv": ("iv", "with the instrument, 95% interval"), "ls": ("ls", "least squares")}
 """Their labels in the legend of a figure."""
 
 
 def coefficients(fit: FitView) -> tuple[Picture, ...]:
-    """Draw the coefficients of each output with 95% intervals, next to those of least squares."""
+    """Plot the coefficients of each output with 95% intervals, next to those of least squares."""
     return tuple(_coefficients(fit, i) for i in fit.noisy[:MOST])
 
 
@@ -66,7 +66,7 @@ def _coefficients(fit: FitView, output: int) -> Picture:
 
 
 def _worth_showing(fit: FitView, output: int) -> list[int]:
-    """Return features in order, without the constant; if there are many, those in dispute."""
+    """Return the features but the constant; if there are many, those that differ most."""
     inside = set(fit.endogenous)
     slopes = [j for j, name in enumerate(fit.phi) if name != "1"]
     if len(slopes) > ROWS:
@@ -76,7 +76,7 @@ def _worth_showing(fit: FitView, output: int) -> list[int]:
 
 
 def first_stages(fit: FitView) -> tuple[Picture, ...]:
-    """Draw each action against what the instruments predict of it beyond the state."""
+    """Plot each action against the instruments' prediction of it beyond the state."""
     stages = fit.facts["diagnostics"]["first_stage"] or {}
     pictures = []
     for k, (name, predicted, actual) in enumerate(fit.first_stages[:MOST]):
@@ -93,8 +93,8 @@ def _first_stage(
     caption = "" if share is None else f"partial R² {share:.2f}, F {f:,.0f}"
 
     def paint(ax: Any) -> None:
-        some = _spread(len(actual))
-        ax.plot(predicted[some], actual[some], ".", color=MUTED, ms=4.5, mew=0, alpha=0.6)
+        shown = _spread(len(actual))
+        ax.plot(predicted[shown], actual[shown], ".", color=MUTED, ms=4.5, mew=0, alpha=0.6)
         ends = np.array([predicted.min(), predicted.max()])
         ax.plot(ends, ends, color=INK, lw=1)
         binned(ax, predicted, actual, IV, "o")
@@ -107,9 +107,9 @@ def _first_stage(
 
 
 def residuals(fit: FitView) -> tuple[Picture, ...]:
-    """Draw what each model leaves against what the instruments say about one action.
+    """Plot each model's residuals against the instruments' prediction of one action.
 
-    For each output the action on which the two estimates differ most.
+    For each output, that is the action on which the two estimates differ most.
     """
     stages = {name: predicted for name, predicted, _ in fit.first_stages}
     inside = [j for j in fit.endogenous if fit.phi[j] in stages]
@@ -141,14 +141,14 @@ def _residual(fit: FitView, i: int, output: str, action: str, predicted: np.ndar
 
 
 def spreads(fit: FitView) -> tuple[Picture, ...]:
-    """Draw the residuals of each output against its fitted values, as points."""
+    """Plot the residuals of each output against its fitted values, as points."""
     if not fit.residuals or fit.sample is None:
         return ()
-    some, kind = _spread(len(fit.sample)), next(iter(fit.residuals))
+    shown, kind = _spread(len(fit.sample)), next(iter(fit.residuals))
     left = fit.residuals[kind]
     fitted = fit.sample.y - left
     return tuple(
-        _spread_of(i, fit.outputs[i], fitted[some, i], left[some, i], LOOK[kind][0])
+        _spread_of(i, fit.outputs[i], fitted[shown, i], left[shown, i], LOOK[kind][0])
         for i in fit.noisy[:MOST]
     )
 
@@ -165,7 +165,7 @@ def _spread_of(i: int, name: str, fitted: np.ndarray, left: np.ndarray, colour: 
 
 
 def policy_slices(curves: Sequence[ActionCurve]) -> tuple[Picture, ...]:
-    """Draw actions along the states that they answer most, each on its own axis."""
+    """Plot actions along the states that they depend on most, each on its own axis."""
     return tuple(_slice(i, curve) for i, curve in enumerate(curves))
 
 
@@ -185,7 +185,7 @@ def _slice(number: int, curve: ActionCurve) -> Picture:
 
 
 def binned(ax: Any, x: np.ndarray, y: np.ndarray, colour: str, marker: str) -> None:
-    """Draw the mean of y with its 95% interval in bins of x of equal size."""
+    """Plot the mean of y with its 95% interval in bins of x of equal size."""
     parts = [p for p in np.array_split(np.argsort(x, kind="stable"), BINS) if len(p) > 1]
     means = [(x[p].mean(), y[p].mean(), y[p].std(ddof=1) / np.sqrt(len(p))) for p in parts]
     at, mean, se = np.array(means).T

@@ -1,4 +1,4 @@
-"""What a report shows of a fit."""
+"""The parts of a fit that a report shows."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ivvi.moments import Moments
 
 @dataclass(frozen=True)
 class FitView:
-    """A fit as its reader meets it.
+    """A fit as a report shows it.
 
     Attributes
     ----------
     fit
         The fit.
     place
-        Folder where it was saved, or nothing.
+        Folder where it was saved; None otherwise.
     """
 
     fit: Fit
@@ -38,7 +38,7 @@ class FitView:
         return self.fit.to_json()
 
     def columns_of(self, role: str) -> list[str]:
-        """Return the columns of a role as the log has them: a category once, a date by its name."""
+        """Return the columns of a role under the log's names: a category is one column."""
         roles, columns = self.fit.roles, self.facts["columns"][role]
         if role == "step" and (asked := dict(roles.asked).get("step")):
             return list(asked)
@@ -68,15 +68,15 @@ class FitView:
     def estimates(self) -> dict[str, tuple[Floats, Floats]]:
         """W and its standard errors, (d_y, d_phi) each: ``iv``, and ``ls`` where it is known."""
         fit = self.fit
-        own = "iv" if fit.uses_instruments else "ls"
-        estimates = {own: (_finite(fit.W), _finite(fit.se))}
-        if own == "iv" and fit.inference is not None:
+        kind = "iv" if fit.uses_instruments else "ls"
+        estimates = {kind: (_finite(fit.W), _finite(fit.se))}
+        if kind == "iv" and fit.inference is not None:
             estimates["ls"] = _finite(fit.baseline.W), _finite(fit.baseline.se)
         return estimates
 
     @cached_property
     def widths(self) -> Floats:
-        """How many standard errors Wald's intervals reach on each side, (d_y, d_phi)."""
+        """Half widths of Wald's intervals in standard errors, (d_y, d_phi)."""
         return half_widths(self.fit.estimate)
 
     @property
@@ -86,7 +86,7 @@ class FitView:
 
     @cached_property
     def gap(self) -> Floats:
-        """How far least squares lies from the instrument, in the latter's standard errors."""
+        """Least squares minus the instrumented estimate, in standard errors of the latter."""
         if not self.compared:
             return np.full(self.model.W.shape, np.nan)
         (W, se), (W_ls, _) = self.estimates["iv"], self.estimates["ls"]
@@ -95,13 +95,13 @@ class FitView:
         return np.where(np.isfinite(gap), gap, np.nan)
 
     def robust(self, output: str, feature: str) -> dict[str, Any] | None:
-        """Return the interval that a weak instrument cannot spoil, where there is one."""
+        """Return the weak-instrument robust interval of an effect, if there is one."""
         by_output = (self.facts.get("robust_interval") or {}).get(output) or {}
         interval: dict[str, Any] | None = by_output.get(feature)
         return None if interval is None or "reason" in interval else interval
 
     def wild(self, output: str, feature: str) -> dict[str, Any] | None:
-        """Return the wild bootstrap's test of an effect, where it was asked for."""
+        """Return the wild bootstrap's test of an effect, if it was requested."""
         by_output = (self.facts.get("wild") or {}).get(output) or {}
         test: dict[str, Any] | None = by_output.get(feature)
         return test
@@ -114,7 +114,7 @@ class FitView:
 
     @property
     def command(self) -> str:
-        """What to type to see the numbers again."""
+        """The command that prints the numbers again."""
         return self.facts["command"] or "fit.summary(most_outputs=None)"
 
     @property
@@ -138,7 +138,7 @@ class FitView:
 
     @cached_property
     def residuals(self) -> dict[str, Floats]:
-        """What the estimates leave of the sample: y - W phi(x, a), (m, d_y), by estimate."""
+        """Residuals of the sample, y - W phi(x, a), (m, d_y), by estimate."""
         rows = self.sample
         if rows is None:
             return {}
@@ -147,7 +147,7 @@ class FitView:
 
     @cached_property
     def first_stages(self) -> tuple[tuple[str, Floats, Floats], ...]:
-        """Per endogenous feature: name, what psi adds to its prediction, and what it does.
+        """Per endogenous feature: name, its part that psi predicts, and its own values.
 
         Both (m,), of the sample, after regression on the exogenous features of all rows.
         """
@@ -168,5 +168,5 @@ class FitView:
 
 
 def _finite(numbers: Floats) -> Floats:
-    """Return an array with NaN for what is not finite."""
+    """Return an array with NaN for values that are not finite."""
     return np.where(np.isfinite(numbers), numbers, np.nan)

@@ -20,7 +20,7 @@ from ivvi.reporting.page import Picture
 
 INK, GRID = "#111213", "#dadbdc"
 EXTRA = (*OTHERS, "#6b7280", "#a8447b", "#4d7c0f")
-"""Further colours, for what is neither the instrument nor least squares."""
+"""Further colours, for anything besides the instrument and least squares."""
 VARIABLES = {
     INK: "currentColor",
     MUTED: "var(--muted)",
@@ -71,16 +71,16 @@ def draw(
     width: float = 350,
     height: float = 250,
 ) -> Picture:
-    """Let `paint` draw on axes of this size in pixels, and return the picture.
+    """Return the picture that `paint` draws on axes of this size in pixels.
 
     Parameters
     ----------
     name
-        Unlike that of any other picture of the page: ids inside begin with it.
+        Unique on the page: ids inside the picture begin with it.
     alt
-        What the picture shows, for those who do not see it.
+        A description of the picture, for readers who cannot see it.
     title
-        What the page writes above it.
+        The title that the page writes above it.
     """
     from matplotlib import rc_context
 
@@ -113,7 +113,7 @@ def sparkline(values: np.ndarray, bins: int = 18) -> Picture:
 
 
 def power(value: float) -> str:
-    """Write a power of ten: 0.01, 1, 100, then 10⁴ and so on."""
+    """Return a power of ten as text: 0.01, 1, 100, then 10⁴ and so on."""
     size = round(np.log10(value))
     if -2 <= size <= 3:
         return f"{value:g}"
@@ -121,7 +121,7 @@ def power(value: float) -> str:
 
 
 def _inline(svg: bytes, name: str, alt: str) -> str:
-    """Strip a file of matplotlib to what a page needs, with ids of its own."""
+    """Return the parts of matplotlib's SVG that a page needs, with unique ids."""
     root = ElementTree.fromstring(svg)
     used = {node.get(LINK, "#")[1:] for node in root.iter()} - {""}
     used |= {m for node in root.iter() for v in node.attrib.values() for m in REFERENCE.findall(v)}
@@ -146,7 +146,7 @@ def _inline(svg: bytes, name: str, alt: str) -> str:
 
 
 def _share_style(group: ElementTree.Element) -> None:
-    """Say the style of many equal marks once."""
+    """Move the style shared by many marks into one place."""
     styles = {node.get("style") for node in group if node.tag == "use"}
     if len(group) > 1 and len(styles) == 1 and all(node.tag == "use" for node in group):
         group.set("style", styles.pop() or "")
@@ -155,12 +155,12 @@ def _share_style(group: ElementTree.Element) -> None:
 
 
 def _trimmed(text: str | None) -> str | None:
-    """Drop the white space between tags, not that of labels."""
+    """Return the text without white space between tags; keep that of labels."""
     return text if text is None or text.strip() else None
 
 
 def _restyled(value: str, name: str) -> str:
-    """Put the page's colours and font for those of matplotlib, and round to what is seen."""
+    """Replace matplotlib's colours and font by the page's, and round to visible digits."""
     for colour, variable in VARIABLES.items():
         value = value.replace(colour, variable)
     value = REFERENCE.sub(rf"url(#{name}-\1)", value)

@@ -1,8 +1,8 @@
-"""A page of a report as plain values, and the one HTML file that it becomes.
+"""A page of a report as plain values, and its HTML file.
 
-The file stands alone: style, script and pictures are inside, and its content policy lets a browser
-run only our script and fetch nothing. All text is escaped by the template. How the cells
-of tables are written for people, and sorted, is decided here too.
+The file is self-contained: style, script and pictures are inside, and its content policy lets a
+browser run only our script and fetch nothing. The template escapes all text. This module also
+formats and sorts the cells of tables.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from ivvi.version import __version__
 
 MINUS = "\N{MINUS SIGN}"
 WIDE = 8.0
-"""Ratio of sizes in a column from which each number is formatted by itself."""
+"""If sizes in a column differ by more than this ratio, each number has its own format."""
 PROSE = 48
-"""Characters from which a cell of text may be broken into lines."""
+"""A cell of text with at least this many characters may be broken into lines."""
 
 
 @dataclass(frozen=True)
 class Figure:
     """Pictures side by side (one below another on a narrow screen) under one caption.
 
-    `key` pairs a colour's name with what it stands for; `walk` is what `page.js` animates.
+    `key` pairs a colour's name with its meaning; `walk` are the paths that `page.js` animates.
     """
 
     title: str
@@ -58,7 +58,7 @@ class PageTable:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What each column holds: ``number``, set to the right, ``prose``, or nothing special."""
+        """The kind of each column: ``number`` (aligned right), ``prose``, or ''."""
         return tuple(kind_of(column) for column in self._by_column)
 
     @property
@@ -93,7 +93,7 @@ class Points:
 
 @dataclass(frozen=True)
 class Badge:
-    """One word that matters, in a box; `tone` is good, doubtful or bad."""
+    """An important word in a box; `tone` is good, doubtful or bad."""
 
     word: str
     text: str
@@ -106,7 +106,7 @@ SectionPart = Figure | PageTable | Text | Points | Badge
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, what it says in one sentence, and its parts."""
+    """A heading, a sentence that sums it up, and its parts."""
 
     title: str
     lead: str
@@ -115,7 +115,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """A whole report: `numbers` are (value, what it is), `facts` stand at the foot."""
+    """A whole report: `numbers` are pairs (value, meaning), `facts` are at the foot."""
 
     title: str
     lead: str
@@ -146,7 +146,7 @@ def render(page: Page) -> str:
 
 
 def check_page(path: str | os.PathLike[str], *, force: bool) -> Path:
-    """Refuse a page that cannot be written, before the work starts."""
+    """Raise an error if the page cannot be written, before the work starts."""
     target = checked_output(path, force=force)
     if target.suffix not in (".html", ".htm"):
         raise InputError(f"the report {target} is not an .html file; a report is one HTML file")
@@ -154,7 +154,7 @@ def check_page(path: str | os.PathLike[str], *, force: bool) -> Path:
 
 
 def write_page(page: Page, path: Path, *, force: bool) -> Path:
-    """Write a page, whole or not at all."""
+    """Write a page completely or not at all."""
     text = render(page)
     with atomic_file(path, force=force) as temporary:
         temporary.write_text(text, encoding="utf-8")
@@ -163,7 +163,7 @@ def write_page(page: Page, path: Path, *, force: bool) -> Path:
 
 @dataclass(frozen=True)
 class Picture:
-    """Inline SVG that `inline_svg.draw` made: markup, not escaped again; its title is text."""
+    """Inline SVG from `inline_svg.draw`: markup that is not escaped again; its title is text."""
 
     svg: str
     title: str = ""
@@ -171,20 +171,20 @@ class Picture:
 
 @dataclass(frozen=True)
 class FormattedNumber:
-    """A number that is written in its own way."""
+    """A number with a text of its own."""
 
     value: float
     text: str
 
 
 Cell = str | float | int | None | Picture | FormattedNumber
-"""What a table holds; None is a cell without a value."""
+"""A cell of a table; None is a cell without a value."""
 
 
 def format_cell(cell: Cell, decimals: int | None = 3) -> str:
-    """Write a cell for people: with this many decimals, or with three significant digits.
+    """Return a cell as text: with this many decimals, or with three significant digits.
 
-    A dash stands for what is missing.
+    A missing value is a dash.
     """
     if isinstance(cell, FormattedNumber):
         return cell.text
@@ -219,24 +219,24 @@ def decimals_of(column: Sequence[Cell]) -> int | None:
 
 
 def p_value(value: float) -> FormattedNumber:
-    """Write a p-value."""
+    """Return a p-value with its text."""
     return FormattedNumber(value, f"{value:.3f}" if value >= 0.001 else "< 0.001")
 
 
 def is_missing(cell: Cell) -> bool:
-    """Whether there is nothing to show."""
+    """Return whether a cell has nothing to show."""
     return cell is None or (isinstance(cell, float) and math.isnan(cell))
 
 
 def sort_value(cell: Cell) -> str:
-    """Return what a cell is sorted by: a number in full, text as it is, nothing if missing."""
+    """Return a cell's sort key: a number in full, text as it is, '' if missing."""
     if is_missing(cell) or isinstance(cell, Picture):
         return ""
     return str(cell.value if isinstance(cell, FormattedNumber) else cell)
 
 
 def kind_of(column: Sequence[Cell]) -> str:
-    """Say what a column holds: ``number``, ``prose``, or nothing special."""
+    """Return the kind of a column: ``number``, ``prose``, or ''."""
     if any(isinstance(cell, int | float | FormattedNumber) for cell in column):
         return "number"
     longest = max((len(cell) for cell in column if isinstance(cell, str)), default=0)
@@ -244,13 +244,13 @@ def kind_of(column: Sequence[Cell]) -> str:
 
 
 def listed(names: Sequence[str], most: int = 6) -> str:
-    """Write names one after another, the first few of many."""
+    """Return names as a list in words, only the first few if there are many."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
 def sentence(text: str) -> str:
-    """Begin with a capital letter and end with a full stop."""
+    """Return a text with a capital letter at the start and a full stop at the end."""
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 

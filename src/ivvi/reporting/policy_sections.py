@@ -1,4 +1,4 @@
-"""The parts of a report that show a policy: what it does, and what it is worth."""
+"""The parts of a report that show a policy: its actions and its value."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from ivvi.reporting.page import (
 from ivvi.rewards import Function, is_reward, reward_to_json
 
 LOOKED_AT = 256
-"""States of the log in which the first and the last step are compared."""
+"""Number of the log's states in which the first and the last step are compared."""
 COMMAND = "ivvi value POLICY --model MODEL"
 
 
 def policy_section(policy: Any, fit: FitView) -> Section:
-    """Say what was planned for, and draw what the policy does along each state."""
+    """Return the section on the planning problem, with plots of the actions along each state."""
     problem = policy.problem
     paid = in_words(problem.reward_at_end)
     at_end = (("when an episode ends", paid),) if paid else ()
@@ -92,7 +92,7 @@ def value_section(value: Any) -> Section:
     Parameters
     ----------
     value
-        What `ivvi.value` returns, or what it is as JSON (`to_json`, ``ivvi value --json``).
+        The result of `ivvi.value`, or its JSON (`to_json`, ``ivvi value --json``).
     """
     facts = value.to_json() if hasattr(value, "to_json") else value
     try:
@@ -104,13 +104,13 @@ def value_section(value: Any) -> Section:
 
 
 def _changes_near_the_end(policy: Any, states: np.ndarray) -> bool:
-    """Whether the last step's actions are others than the first step's in the log's states."""
-    last, some = policy.problem.horizon - 1, states[:LOOKED_AT]
-    return last > 0 and not np.allclose(policy(some), policy(some, step=last), atol=1e-6)
+    """Return whether actions at the last step differ from the first step's in the log's states."""
+    last, sampled = policy.problem.horizon - 1, states[:LOOKED_AT]
+    return last > 0 and not np.allclose(policy(sampled), policy(sampled, step=last), atol=1e-6)
 
 
 def _decision(action: str, value: float, fit: FitView) -> str:
-    """Write an action with its value, an indicator as the level that it stands for."""
+    """Return an action with its value as text, an indicator by its level."""
     for coded in fit.fit.roles.categories:
         if action in coded.names and not coded.boolean:
             level = coded.levels[1 + coded.names.index(action)]
@@ -119,7 +119,7 @@ def _decision(action: str, value: float, fit: FitView) -> str:
 
 
 def _words(reward: Any) -> str:
-    """Write a reward as its name and settings; a function by its path and what it asks for."""
+    """Return a reward as text: its name and settings, or a function's path and named arguments."""
     if isinstance(reward, Function):
         asked = f", asks for {' and '.join(reward.asks)}" if reward.asks else ""
         return f"{reward.path}{asked}"
@@ -137,7 +137,7 @@ def _allowed(actions: Any) -> str:
 
 
 def _setting(value: Any) -> str:
-    """Write a setting: a tuple of one as its number."""
+    """Return a setting as text, a tuple of one number as that number."""
     values = value if isinstance(value, tuple) else (value,)
     return ", ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in values)
 
@@ -185,8 +185,8 @@ def _section(facts: Mapping[str, Any]) -> Section:
 
 
 def _row(policy: str, amount: Mapping[str, Any]) -> tuple[Cell, ...]:
-    own, gain = amount["values"][policy], amount["gains"].get(policy)
-    row = (policy, float(own["estimate"]), float(own["se"]), _interval(own))
+    value, gain = amount["values"][policy], amount["gains"].get(policy)
+    row = (policy, float(value["estimate"]), float(value["se"]), _interval(value))
     if gain is None:
         return (*row, None, None, None)
     return (*row, float(gain["estimate"]), _interval(gain), float(gain["probability"]))
@@ -198,7 +198,7 @@ def _interval(amount: Mapping[str, Any]) -> FormattedNumber:
 
 
 def _survival(curves: Mapping[str, Any], policy: str, kind: str = "", part: str = "") -> Picture:
-    """Draw the survival curves of the policy and its rivals, or those of a kind of end."""
+    """Plot the survival curves of the policy and its rivals, or those of a kind of end."""
     ordered = {name: curves[name] for name in (policy, *(n for n in curves if n != policy))}
     ends = "; ".join(f"{name} {curve['estimate'][-1]:.3f}" for name, curve in ordered.items())
     alt = f"Share of episodes that {f'ended ({kind})' if kind else 'go on'}, at the end: {ends}."

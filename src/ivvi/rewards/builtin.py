@@ -28,7 +28,7 @@ class Reward(Protocol):
 class Quadratic:
     """-sum_i weight_i (x_i - target_i)^2 - sum_j action_weight_j a_j^2.
 
-    One number stands for all coordinates; in a model with context or lags, for those that it
+    One number is used for all coordinates; in a model with context or lags, for all that it
     predicts.
 
     Examples
@@ -78,7 +78,7 @@ class RatingReward:
         return xp.clip(x @ np.asarray(self.weights).T, self.low, self.high).sum(axis=-1)
 
     def expected(self, mean: Array, covariance: Array) -> Array:
-        """E of the reward when x ~ N(mean, covariance), by the moments of a clipped normal.
+        """Return E of the reward for x ~ N(mean, covariance), by the moments of a clipped normal.
 
         E clip(m + s N) = low + s [h((m - low) / s) - h((m - high) / s)], h(u) = u F(u) + f(u)
         with the normal's distribution F and density f.
@@ -100,11 +100,11 @@ class RatingReward:
 
 @dataclass(frozen=True)
 class Learned:
-    """E[r | x, do(a)] as the model learned it from the log's confounded rewards."""
+    """E[r | x, do(a)] as the model estimated it from the log's confounded rewards."""
 
     kind: ClassVar[str] = "learned"
     model: Any = None
 
     def __call__(self, x: Array, a: Array, x_next: Array, h: Array) -> Array:
-        """Ask the model."""
+        """Return the model's reward."""
         return self.model.reward(x, a)

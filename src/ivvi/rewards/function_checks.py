@@ -1,4 +1,4 @@
-"""Try a reward and an end function on a few states: right shape, finite numbers, works in JAX."""
+"""Try a reward and an end function on a few states: shape, finite numbers, tracing by JAX."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check_functions(
     x: np.ndarray,
     a: np.ndarray,
 ) -> None:
-    """Refuse a reward or an end that does not work in states (n, d_x) and actions (n, d_a)."""
+    """Raise an error if a reward or an end fails in states (n, d_x) and actions (n, d_a)."""
     import jax
     import jax.numpy as jnp
 
@@ -36,17 +36,17 @@ def check_functions(
         ends = np.zeros(n)
         if terminal is not None:
             ends = _tried("terminal", terminal, (x_next,), n)
-    for what, answer, at in (("the reward", values, x), ("terminal", ends, np.asarray(x_next))):
+    for label, answer, at in (("the reward", values, x), ("terminal", ends, np.asarray(x_next))):
         if not np.isfinite(answer).all():
             bad = int(np.flatnonzero(~np.isfinite(answer))[0])
-            where = ", ".join(f"{s}={v:.4g}" for s, v in zip(model.state, at[bad], strict=True))
-            raise InputError(f"{what} is {answer[bad]} at {where}; expected a finite number")
+            state = ", ".join(f"{s}={v:.4g}" for s, v in zip(model.state, at[bad], strict=True))
+            raise InputError(f"{label} is {answer[bad]} at {state}; expected a finite number")
 
 
 def _tried(
-    what: str, function: Callable[..., Any], arguments: tuple[Any, ...], n: int
+    label: str, function: Callable[..., Any], arguments: tuple[Any, ...], n: int
 ) -> np.ndarray:
-    """Call a user's function, under JAX's tracing too; what goes wrong is said in a sentence."""
+    """Return a user's function of the arguments, also traced by JAX, or raise a clear error."""
     import jax
 
     try:
@@ -56,22 +56,22 @@ def _tried(
         raise
     except jax.errors.JAXTypeError as error:
         raise InputError(
-            f"{what} cannot be compiled: write it with operators and jax.numpy, without branching "
+            f"{label} cannot be compiled: write it with operators and jax.numpy, without branching "
             f"on values and without NumPy functions ({_sentence(error)})"
         ) from error
     except Exception as error:
         remedy = COMPARED if "does not accept dtype bool" in str(error) else ""
         raise InputError(
-            f"{what} cannot be evaluated on {n} states: {remedy or _sentence(error)}"
+            f"{label} cannot be evaluated on {n} states: {remedy or _sentence(error)}"
         ) from error
     if values.shape != (n,):
         raise InputError(
-            f"{what} returned shape {values.shape} for {n} states; expected one number for each"
+            f"{label} returned shape {values.shape} for {n} states; expected one number for each"
         )
     return values
 
 
 def _sentence(error: Exception) -> str:
-    """Return the first line of an error's words, or its name."""
+    """Return the first line of an error's message, or its name."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[0][:200]

@@ -1,4 +1,4 @@
-"""A reward from what a user gives: a word, a function or a reward; and from a saved file.
+"""Make rewards from a word, a function, a reward, or a saved file.
 
 `parse_reward` reads the words of the command line.
 """
@@ -31,15 +31,15 @@ KINDS: dict[Any, Any] = {
 
 
 def is_reward(value: Any) -> bool:
-    """Tell a reward of this package from any other function."""
+    """Return whether a value is a reward of this package, not just any function."""
     return isinstance(value, tuple(KINDS.values()))
 
 
 def make_reward(reward: Any, model: Any, instrument: Mapping[str, Any] | None = None) -> Reward:
     """Return a reward for a word, a function, or a reward that is one already.
 
-    A learned reward that has no model yet is looked for among functions of the next state first.
-    `instrument` gives the value of the instrument to a function that asks for it.
+    For a learned reward without a model, functions of the next state are tried first. `instrument`
+    is the value of the instrument for a function that asks for it.
     """
     if isinstance(reward, str):
         reward = _parse_for(reward, model)
@@ -55,16 +55,16 @@ def make_reward(reward: Any, model: Any, instrument: Mapping[str, Any] | None = 
         _check_widths(reward, tuple(model.state), tuple(model.action))
     if not callable(reward):
         raise InputError(f"the reward is {reward!r}; expected a word or a function of (x, a)")
-    made: Reward = reward if is_reward(reward) else Function.of(reward)
-    if isinstance(made, Function):
-        return made.in_model(model, instrument)
+    result: Reward = reward if is_reward(reward) else Function.of(reward)
+    if isinstance(result, Function):
+        return result.in_model(model, instrument)
     if instrument is not None:
         raise InputError("an instrument is given, but only a reward that is a function can use it")
-    return made
+    return result
 
 
 def _parse_for(word: str, model: Any) -> Reward:
-    """Read a word; the column that the model learned as its reward is asked for by ``learned``."""
+    """Return the reward of a word; the model's own learned reward is ``learned``."""
     if model.has_reward and word == model.outputs[-1]:
         raise InputError(
             f"{word!r} is the reward that the model learned from the log; ask for it as 'learned'"
@@ -79,9 +79,10 @@ def _parse_for(word: str, model: Any) -> Reward:
 
 
 def parse_reward(word: str, state: StateNames = (), action: StateNames = ()) -> Reward:
-    """Read ``quadratic:weight=0.05,target=0``, ``linear:state=1;2,action=0``, ``learned``,
-    ``module:function``; several numbers are separated by semicolons, in the order of the columns
-    `state` and `action`, or each after the name of its column: the others are 0.
+    """Return the reward of a word such as ``quadratic:weight=0.05,target=0``,
+    ``linear:state=1;2,action=0``, ``learned`` or ``module:function``. Several numbers are separated
+    by semicolons, in the order of the columns `state` and `action`, or each after the name of its
+    column; the other columns then have 0.
 
     Examples
     --------
@@ -118,7 +119,7 @@ def parse_reward(word: str, state: StateNames = (), action: StateNames = ()) -> 
 
 
 def _read_numbers(values: str, columns: StateNames, label: str) -> PerColumn:
-    """Read ``0.05``, ``1;0``, or ``glucose:1``: numbers of the named columns, 0 for the others."""
+    """Return the numbers of ``0.05``, ``1;0`` or ``glucose:1``; columns without a number have 0."""
     pairs = [part.rpartition(":") for part in values.split(";")]
     named = [column.strip() for column, colon, _ in pairs if colon]
     try:
@@ -141,7 +142,7 @@ def _read_numbers(values: str, columns: StateNames, label: str) -> PerColumn:
 
 
 def reward_to_json(reward: Any) -> dict[str, Any]:
-    """Describe a reward with JSON values; a user's function by its import path."""
+    """Return a reward as JSON values; a user's function by its import path."""
     if isinstance(reward, Function):
         reward.check_importable()
     fields = {f.name: getattr(reward, f.name) for f in dataclasses.fields(reward)}
@@ -167,10 +168,10 @@ def reward_from_json(value: Mapping[str, Any], model: Any) -> Reward:
 
 
 def _of_predicted(reward: Quadratic | Linear, model: Any) -> Quadratic | Linear:
-    """Let numbers for the predicted states leave out what is carried along (context, lags).
+    """Return the reward with zeros for carried states (context, lags), which users leave out.
 
-    A patient's age is in the state, so that dynamics may look at it; one weight for every
-    state is not meant to punish old age.
+    A patient's age is in the state so that dynamics may depend on it; one weight for every state
+    is not meant to punish old age.
     """
     carried = {name for name, _ in getattr(model, "carried", ())}
     if not carried:

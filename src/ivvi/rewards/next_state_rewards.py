@@ -1,15 +1,15 @@
 """Rewards that depend on the next state, which a learned r(x, a) cannot represent.
 
-A log often records r = f(x, a, x'): a cost of every day above a threshold, a price times what was
-sold. A reward that is learned is E[r | x, do(a)] in the model's own features, which need not bend
-as f does. If f can be found from the model's rows, its average over next states is compared with
-what the model learned. If the two are far apart, f is used as the reward. Given x, a and x',
-nothing in r is left for a confounder to move, so f needs no instrument.
+A log often records r = f(x, a, x'): a cost of every day above a threshold, a price times the units
+sold. A learned reward is E[r | x, do(a)] in the model's own features, which may not have the shape
+of f. If f can be fitted to the model's rows, its average over next states is compared with the
+learned reward. If the two are far apart, f is used as the reward. Given x, a and x', a confounder
+cannot move r any more, so f needs no instrument.
 
-A model with features that hold only where the log has states moves on from the nearest state
-within its reach. f is evaluated at that state too, and fades beyond it as a learned reward does.
-Evaluated at the original state, it would count what seems to vanish on the way, such as goods that
-nobody bought.
+A model with features that hold only where the log has states continues from the nearest state
+within its reach. f is evaluated at that state too, and decreases beyond it as a learned reward
+does. Evaluated at the original state, it would count the difference between the two states, such as
+goods that nobody bought.
 """
 
 from __future__ import annotations
@@ -22,44 +22,44 @@ import numpy as np
 from ivvi._io.arrays import Array
 
 FAR = 1e12
-"""What stands for no limit of a column, in files."""
+"""The number in files for a column without a limit."""
 FEWEST_ROWS, MOST_ROWS = 200, 512
-"""Rows that can tell, and how many the averages are compared in."""
+"""Fewest rows to fit a function, and most rows in which averages are compared."""
 EXACT, NEARLY = 0.98, 0.8
-"""Share of the variance of rewards, in rows that were not fitted, that a function explains; the
-smaller one will do if it is right in nearly all of these rows, as where a rare step is a bit off.
+"""Share of the variance of rewards, in rows held out of the fit, that a function must explain. The
+smaller one is enough if it is right in nearly all of these rows, as when a rare step is a bit off.
 """
 ENOUGH = 0.999
-"""Share of the variance at which no further threshold is looked for."""
+"""Share of the variance at which the search for thresholds stops."""
 TERMS = 30
-"""Thresholds in a fitted function, at most."""
+"""Most thresholds in a fitted function."""
 MOST_COLUMNS = 40
-"""Columns beyond which no function is looked for."""
+"""Most columns for which a function is fitted."""
 FAR_OFF = 0.15
-"""Standard deviations of the averages by which learned rewards are off that are not believed."""
+"""Learned rewards are far off if they miss by this many standard deviations of the averages."""
 RARE = 0.03
-"""Share of rows with another reward than the usual one, below which these are too few to learn."""
+"""If fewer rows than this share have an unusual reward, they are too few to learn from."""
 DRAWS = 128
 """Next states drawn for each row."""
 
 
 @dataclass(frozen=True)
 class SeenReward:
-    """r(x, a, x') that is quadratic but for steps and bends at thresholds of single columns.
+    """r(x, a, x') that is quadratic except for steps and bends at thresholds of single columns.
 
     Attributes
     ----------
     name
         The reward's column in the log.
     scale
-        What the columns of x, a and x' are divided by.
+        The divisors of the columns of x, a and x'.
     columns, thresholds
         Of the steps and bends.
     weights
         Of 1, the scaled columns, their squares and products, steps and bends.
     low, high, fade
-        The model's reach, and what is lost for each unit that x lies beyond it, (d_x,) each;
-        empty where the model holds everywhere.
+        The model's reach, and the loss per unit that x lies beyond it, (d_x,) each; empty where
+        the model holds everywhere.
     """
 
     kind: ClassVar[str] = "seen"
@@ -85,7 +85,7 @@ class SeenReward:
 
     @property
     def words(self) -> str:
-        """What a plan for it should say."""
+        """The note for a plan with this reward."""
         return (
             f"In the log the reward {self.name!r} is a function of the next state; that function "
             "of (x, a, x') is used."
@@ -93,16 +93,16 @@ class SeenReward:
 
 
 def seen_reward(model: Any) -> SeenReward | None:
-    """Return the function of (x, a, x') that the log's rewards are and the model did not learn.
+    """Return the function of (x, a, x') that gives the log's rewards, if the model missed it.
 
-    None where they are none, where the model learned their average, and where episodes end: no next
-    state follows then.
+    None if there is no such function, if the model learned its average, or if episodes end, because
+    an end has no next state.
     """
     return None if model.ends else _missed(model)
 
 
 def reward_doubts(model: Any) -> tuple[str, ...]:
-    """Say why a learned reward is not to be believed: rare, or a function of the next state."""
+    """Return warnings on a learned reward that is rare or a function of the next state."""
     rewards = model.followed[:, -1] if model.has_reward else np.zeros(0)
     values, counts = np.unique(rewards, return_counts=True)
     if len(values) > 1 and counts.max() > (1 - RARE) * len(rewards):
@@ -122,7 +122,7 @@ def reward_doubts(model: Any) -> tuple[str, ...]:
 
 
 def _missed(model: Any) -> SeenReward | None:
-    """Return the function that rewards are, if what was learned is far from its average."""
+    """Return the function that gives the rewards, if the learned one is far from its average."""
     rows = _rows(model)
     if rows is None:
         return None
@@ -132,13 +132,13 @@ def _missed(model: Any) -> SeenReward | None:
         return None
     x, a, rng = x[:MOST_ROWS], a[:MOST_ROWS], np.random.default_rng(0)
     drawn = (np.asarray(model.sample(x, a, rng)) for _ in range(DRAWS))
-    expected = np.mean([np.asarray(fitted(x, a, some, np.zeros(()))) for some in drawn], axis=0)
+    expected = np.mean([np.asarray(fitted(x, a, x_next, np.zeros(()))) for x_next in drawn], axis=0)
     off = expected - np.asarray(model.reward(x, a))
     return None if np.sqrt(np.mean(off**2)) < FAR_OFF * expected.std() else _within(model, fitted)
 
 
 def _within(model: Any, reward: SeenReward) -> SeenReward:
-    """Return a reward that is believed only within the reach of a model that is limited."""
+    """Return a reward that is limited to the reach of the model, if that is limited."""
     if not model.is_limited:
         return reward
     low, high = np.clip(model.reach, -FAR, FAR).tolist()
@@ -184,7 +184,7 @@ def _fitted(inputs: np.ndarray, r: np.ndarray, name: str = "") -> SeenReward | N
 
 
 def _is_exact(left: np.ndarray, r: np.ndarray) -> bool:
-    """Tell whether what is left of rewards (n,) is next to nothing."""
+    """Return whether the residuals of rewards (n,) are next to zero."""
     explained = 1 - np.mean(left**2) / max(r.var(), 1e-300)
     right = np.mean(np.abs(left) < 0.05 * r.std())
     return bool(explained >= EXACT or (explained >= NEARLY and right >= 0.99))
@@ -201,7 +201,7 @@ def _terms(inputs: Array, columns: tuple[int, ...], thresholds: tuple[float, ...
 
 
 def _best_split(inputs: np.ndarray, left: np.ndarray) -> tuple[int, float]:
-    """Return the column and threshold that split what is left (n,) best."""
+    """Return the column and threshold that split the residuals (n,) best."""
     best = (-1.0, 0, 0.0)
     n = len(left)
     for j in range(inputs.shape[1]):

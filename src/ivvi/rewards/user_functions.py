@@ -2,8 +2,8 @@
 
 They are always called with rows, whatever the shape of the batch. A reward may use more than states
 and actions, by the names of its parameters: ``context`` holds the columns that are not predicted
-(age, weather), ``instrument`` what moved the log's actions, such as a cost that belongs in a
-profit. Tomorrow's instrument is not known, so the reward is an expectation over the log's,
+(age, weather); ``instrument`` holds the instruments, such as a cost that belongs in a profit.
+Tomorrow's instrument is not known, so the reward is an expectation over the log's,
 
     r(x, a, x', h) = sum_k share_k f(x, a, x', h, instrument=z_k),
 
@@ -35,7 +35,7 @@ PLACES: tuple[tuple[str, ...], ...] = (
 """Usual names of a reward's arguments, by place."""
 GIVEN = ("states", "actions", "next states", "the step")
 NODES = 16
-"""Number of instrument draws that represent those of the log."""
+"""Most values of the instrument that represent those of the log."""
 FloatRows = tuple[tuple[float, ...], ...]
 
 
@@ -49,15 +49,15 @@ class NamedColumns:
     [70.0, 60.0]
     """
 
-    def __init__(self, what: str, names: Sequence[str], values: Array) -> None:
-        self.what, self.names, self.values = what, tuple(names), values
+    def __init__(self, label: str, names: Sequence[str], values: Array) -> None:
+        self.label, self.names, self.values = label, tuple(names), values
 
     def __getitem__(self, name: str) -> Array:
         """Return a column, (n,)."""
         if name not in self.names:
             near = nearest(name, self.names) if isinstance(name, str) else ""
             raise ColumnError(
-                f"the reward asks for {self.what}[{name!r}]{near or '; known: '}"
+                f"the reward asks for {self.label}[{name!r}]{near or '; known: '}"
                 f"{'' if near else ', '.join(self.names)}"
             )
         return self.values[:, self.names.index(name)]
@@ -65,24 +65,24 @@ class NamedColumns:
 
 @dataclass(frozen=True)
 class Function:
-    """A user's function of (x, a), (x, a, x') or (x, a, x', h), found by ``module:name``.
+    """A user's function of (x, a), (x, a, x') or (x, a, x', h), named by ``module:name``.
 
-    It is given rows, (n, d_x), (n, d_a), (n, d_x) and the step, and returns (n,). Parameters that
-    are called ``context`` and ``instrument`` are given as `NamedColumns`.
+    Its arguments are rows, (n, d_x), (n, d_a), (n, d_x) and the step, and it returns (n,).
+    Parameters named ``context`` and ``instrument`` are passed as `NamedColumns`.
 
     Attributes
     ----------
     path, arguments, function
-        Where it is found, the number of its arguments without those asked for by name, and the
-        function itself where it cannot be found again.
+        Its import path, the number of its arguments without those passed by name, and the
+        function itself if it cannot be imported.
     asks
         Which of ``context`` and ``instrument`` it asks for.
     given
-        The instrument where its value is given, (d_z,).
+        The instrument if its value is given, (d_z,).
     context
         NamedColumns of the context with their places in the state.
     instrument, nodes, shares
-        Names of the instrument's columns, and values (k, d_z) that stand for the log's with
+        Names of the instrument's columns, and values (k, d_z) that represent the log's, with
         their shares (k,).
     """
 
@@ -99,17 +99,17 @@ class Function:
 
     @classmethod
     def of(cls, function: Callable[..., Any] | str) -> Function:
-        """Wrap a function or its import path; one that cannot be imported cannot be saved."""
+        """Return the reward of a function or import path; without a path it cannot be saved."""
         if isinstance(function, str):
-            path, target, own = function, import_function(function), None
+            path, target, unimportable = function, import_function(function), None
         else:
             target, (path, imported) = function, import_path(function)
-            own = None if imported else function
+            unimportable = None if imported else function
         arguments, asks = _parameters(target, path)
-        return cls(path, arguments, own, asks)
+        return cls(path, arguments, unimportable, asks)
 
     def in_model(self, model: Any, instrument: Mapping[str, Any] | None = None) -> Function:
-        """Return the reward with what it asks for taken from a model.
+        """Return the reward with its context and instrument taken from a model.
 
         `instrument` gives the value of each of the instrument's columns, as the log has them.
         """
@@ -154,7 +154,7 @@ class Function:
         return replace(whole, nodes=node_rows, shares=tuple(shares.tolist()))
 
     def __call__(self, x: Array, a: Array, x_next: Array, h: Array) -> Array:
-        """Call the function with as many arguments as it takes, (...)."""
+        """Return the function of as many arguments as it takes, (...)."""
         if INSTRUMENT not in self.asks:
             return self._called(x, a, x_next, h, None)
         if len(self.nodes) == 1:
@@ -180,7 +180,7 @@ class Function:
         return by_rows(function, (x, a, x_next)[: self.arguments], step, "the reward", named)
 
     def is_affine_in_instrument(self, model: Any) -> bool:
-        """Return whether only the instrument's mean matters: its derivative looks at none of it."""
+        """Return whether only the instrument's mean matters: the derivative is constant in it."""
         import jax
 
         widths = len(model.state), len(model.action), len(model.state), len(self.instrument)
@@ -193,11 +193,11 @@ class Function:
             h = jax.ShapeDtypeStruct((), np.int64)
             try:
                 return 4 not in arguments_used(slope, x, a, x_next, h, z, z)
-            except Exception:  # said in a sentence where the reward is tried
+            except Exception:  # reported when the reward is tried
                 return False
 
     def check_importable(self) -> None:
-        """Refuse to be saved when the function could not be found again."""
+        """Raise an error if the function cannot be imported, and so cannot be saved."""
         if self.function is not None:
             raise InputError(
                 f"the reward {self.path!r} cannot be saved: it cannot be imported; define it "
@@ -212,12 +212,12 @@ class Ending:
     function: Callable[..., Any]
 
     def __call__(self, x: Array) -> Array:
-        """Tell for states (..., d_x), as numbers 0 and 1, (...)."""
+        """Return 1 for states that end an episode, else 0, (...)."""
         return 1.0 * by_rows(self.function, (x,), (), "terminal")
 
 
 def make_ending(terminal: Any) -> Ending | None:
-    """Return the end of an episode that a user gives as a function, if any."""
+    """Return the `Ending` of a user's function, or None."""
     if terminal is None or isinstance(terminal, Ending):
         return terminal
     if not callable(terminal):
@@ -228,8 +228,8 @@ def make_ending(terminal: Any) -> Ending | None:
 def typical_rows(rows: np.ndarray, most: int = NODES) -> tuple[np.ndarray, np.ndarray]:
     """Return at most `most` rows (k, d) that stand for many (m, d), and their shares (k,).
 
-    Their mean is that of all rows: the distinct ones where they are few, the means of quantile
-    groups of one column, else rows spread over the log and moved to the mean.
+    Their mean is that of all rows. They are the distinct rows if these are few, the means of
+    quantile groups of a single column, or else rows spread over the log and shifted to the mean.
 
     Examples
     --------
@@ -243,20 +243,20 @@ def typical_rows(rows: np.ndarray, most: int = NODES) -> tuple[np.ndarray, np.nd
         groups = np.array_split(np.sort(rows[:, 0]), most)
         shares = np.array([len(group) for group in groups]) / len(rows)
         return np.array([[group.mean()] for group in groups]), shares
-    some = rows[np.linspace(0, len(rows) - 1, most).astype(int)]
-    return some + rows.mean(axis=0) - some.mean(axis=0), np.full(most, 1 / most)
+    spread = rows[np.linspace(0, len(rows) - 1, most).astype(int)]
+    return spread + rows.mean(axis=0) - spread.mean(axis=0), np.full(most, 1 / most)
 
 
 def by_rows(
     function: Callable[..., Any],
     batches: tuple[Array, ...],
     extra: tuple[Any, ...],
-    what: str,
+    label: str,
     named: Mapping[str, tuple[tuple[str, ...], Array]] | None = None,
 ) -> Array:
-    """Call a function of rows (n, d) with batches (..., d) of any shape; returns (...).
+    """Return a function of rows (n, d) for batches (..., d) of any shape, (...).
 
-    `named` batches are given by keyword, as `NamedColumns`.
+    `named` batches are passed by keyword, as `NamedColumns`.
     """
     everything = *batches, *(values for _, values in (named or {}).values())
     lead = np.broadcast_shapes(*(batch.shape[:-1] for batch in everything))
@@ -277,17 +277,17 @@ def by_rows(
     except ValueError:
         values = np.empty(0, dtype=object)
     if values.dtype.kind not in "biuf":
-        raise InputError(f"{what} returned {_shortly(answer)} for {n} states; expected numbers")
+        raise InputError(f"{label} returned {_shortly(answer)} for {n} states; expected numbers")
     if values.shape != (n,):
         raise InputError(
-            f"{what} returned shape {values.shape} for {n} states; expected one number for "
+            f"{label} returned shape {values.shape} for {n} states; expected one number for "
             "each, (n,) for states (n, d_x)"
         )
     return values.reshape(lead)
 
 
 def _values(instrument: Mapping[str, Any], names: tuple[str, ...], coded: Any) -> tuple[float, ...]:
-    """Return the instrument (d_z,) that a user gives by the columns of the log."""
+    """Return the instrument (d_z,) from a user's values by column of the log."""
     expected = raw_columns(names, coded)
     if not isinstance(instrument, Mapping):
         raise InputError(
@@ -312,9 +312,9 @@ def _shortly(value: Any) -> str:
 
 
 def _parameters(function: Callable[..., Any], path: str) -> tuple[int, tuple[str, ...]]:
-    """Count the arguments that a reward takes: 2 (x, a), 3 with x', 4 with the step.
+    """Return the number of a reward's arguments, and the names of those that it asks for by name.
 
-    Beside them the names that it asks for.
+    2 arguments are (x, a), 3 include x', and 4 include the step too.
     """
     try:
         parameters = tuple(inspect.signature(function).parameters.values())
@@ -341,8 +341,8 @@ def _parameters(function: Callable[..., Any], path: str) -> tuple[int, tuple[str
 def arguments_used(function: Callable[..., Any], *arguments: Any) -> tuple[int, ...]:
     """Return the places of the arguments (arrays or their shapes) on which the result depends.
 
-    The program that JAX traces is followed back from its result: what is merely accepted is not
-    used.
+    The program that JAX traces is followed back from its result. An argument that is accepted but
+    does not affect the result is not used.
     """
     import jax
 

@@ -1,13 +1,13 @@
 """The uncertainty of W(E) when the instrument has the direct effects E.
 
-With the effects removed, y - E psi~ is regressed as y was (Conley, Hansen and Rossi, 2012). Row
+The effects are removed, and y - E psi~ is regressed as y was (Conley, Hansen and Rossi, 2012). Row
 i of W becomes W_i - L E_i, and its residual
 
     u_i(E) = u_i - E_i . q,   q = psi~ - L^T phi,
 
 so that the variance of a coefficient is quadratic in E_i, whatever the standard errors assume.
-It needs the variance of the scores of (u, q) together: from the moments alone where errors are
-unadjusted, from those of single episodes, or from one more pass over the log.
+It needs the joint variance of the scores of (u, q). That comes from the moments alone if errors are
+unadjusted, else from the moments of single episodes or from one more pass over the log.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Variances(Compact):
     Attributes
     ----------
     exclusion
-        What the log implies about direct effects.
+        The implications of the log for direct effects.
     middle
         Covariance of (u, q), (d_y + r, d_y + r), times the bread where errors are unadjusted;
         else the covariance of their scores, (d_y + r, k, d_y + r, k) for k coordinates of psi.
@@ -76,14 +76,14 @@ class Variances(Compact):
     def of(
         cls, exclusion: Exclusion, errors: Resolved, episode: str | None, log: Log | None = None
     ) -> Variances:
-        """Compute what they need, from the rows of the log if it is given."""
+        """Return the variances, from the rows of the log if it is given."""
         moments, estimate = exclusion.moments, Exact().solve(exclusion.moments)
         R = np.vstack([estimate.residual_map, _left_of_psi(exclusion)])
         has_clusters = holds_clusters(moments, errors, episode)
         if errors.kind != "unadjusted" and (log is not None or has_clusters):
             log = None if log is None else errors.prepared(log)
-            one = Score(R, whiten(moments), joint=True)
-            joint = score({"": one}, errors, moments, log)[""].joint()
+            scores = Score(R, whiten(moments), joint=True)
+            joint = score({"": scores}, errors, moments, log)[""].joint()
             if joint is None:
                 raise ValueError("the scores were not asked for together")
             k = whiten(moments).rank
@@ -96,19 +96,19 @@ class Variances(Compact):
     def along(self, output: int, feature: int, direction: Floats) -> VarianceCurve:
         """Return the variance of W[output, feature] for direct effects t sigma G, G (r,).
 
-        At t = 0 it is that of the model, to which the whole is scaled.
+        At t = 0 it is that of the model; the whole curve is scaled to that.
         """
         d_y = len(self.estimate.W)
         move = np.zeros((2, d_y + self.exclusion.rank))
         move[0, output], move[1, d_y:] = 1.0, -self.exclusion.noise[output] * direction
         L = self.estimate.influence[feature]
         if self.middle.ndim == 2:
-            both = move @ self.middle @ move.T
+            moved = move @ self.middle @ move.T
         else:
-            both = np.einsum("ia,arbs,jb,r,s->ij", move, self.middle, move, L, L, optimize=True)
+            moved = np.einsum("ia,arbs,jb,r,s->ij", move, self.middle, move, L, L, optimize=True)
         variance = float(standard_errors(self.exclusion.model)[output, feature]) ** 2
-        scale = variance / both[0, 0] if both[0, 0] > 0 else 0.0
-        return VarianceCurve(variance, float(2 * scale * both[0, 1]), float(scale * both[1, 1]))
+        scale = variance / moved[0, 0] if moved[0, 0] > 0 else 0.0
+        return VarianceCurve(variance, float(2 * scale * moved[0, 1]), float(scale * moved[1, 1]))
 
 
 def _left_of_psi(exclusion: Exclusion) -> Floats:
@@ -121,7 +121,7 @@ def _left_of_psi(exclusion: Exclusion) -> Floats:
 
 
 def standard_errors(model: Dynamics) -> Floats:
-    """Standard errors of W, (d_y, d_phi); NaN where they are not known."""
+    """Return the standard errors of W, (d_y, d_phi); NaN where they are not known."""
     if model.bread.size == 0:
         return np.full(model.W.shape, np.nan)
     variance: Any
@@ -136,7 +136,7 @@ def standard_errors(model: Dynamics) -> Floats:
 
 
 def rows_of(source: ValueInputs) -> Log | None:
-    """Return the log that a fit was made of, if it can still be read."""
+    """Return the log of a fit, if it can still be read."""
     log = source.fit.log if source.fit else None
     return log if log is not None and all(path.exists() for path in log.table.files) else None
 

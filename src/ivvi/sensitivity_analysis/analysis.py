@@ -72,20 +72,20 @@ def sensitivity(  # noqa: PLR0913
         A `Fit`, or the folder of a saved model that keeps its moments.
     against
         Rivals as for `ivvi.value`: ``behaviour`` (the log's own policy without the confounder's
-        help), ``zero`` (does nothing), ``least-squares`` (planned alike in the confounded
+        help), ``zero`` (does nothing), ``least-squares`` (planned in the same way in the confounded
         dynamics); or policies by name.
     violations
         Directions: ``worst``, any direct effect of the instruments on every output, in the
         direction that costs the gain most; an instrument such as ``z0``, on every output;
         ``z0:x1``, on one; with a sign, ``+z0:x1``, direct effects of that sign alone.
     states
-        States (k, d_x) whose recommended action is planned again under doubt.
+        States (k, d_x) whose recommended action is planned again under violations.
     planner
-        How they are planned again; by default as the policy was.
+        The planner for these; by default the one that planned the policy.
     episodes
         Simulated episodes, the same in all models.
     most
-        The largest size t that is looked at: a direct effect of one standard deviation of z,
+        The largest size t that is examined: a direct effect of one standard deviation of z,
         in standard deviations of the noise.
     level, draws
         Probability of the intervals, and draws of W from which the gain's standard errors
@@ -104,8 +104,8 @@ def sensitivity(  # noqa: PLR0913
     >>> log = ivvi.make_env("linear", dim=1).collect(episodes=40, horizon=100, seed=1)
     >>> fit = ivvi.estimate(log)
     >>> policy = ivvi.plan(fit, "quadratic:weight=0.05", (-1, 1), horizon=5, method="mpc")
-    >>> found = ivvi.sensitivity(policy, fit, against=("zero",), draws=0)
-    >>> 0.5 < found.breakdowns[0].size.main_share < 1.5
+    >>> result = ivvi.sensitivity(policy, fit, against=("zero",), draws=0)
+    >>> 0.5 < result.breakdowns[0].size.main_share < 1.5
     True
     """
     _check(level, most, episodes, draws)
@@ -115,9 +115,9 @@ def sensitivity(  # noqa: PLR0913
     simulator = GainSimulator.of(source, problem, starts, episodes, seed)
     rivals = by_name(against)
     if not rivals:
-        raise InputError("no rival is given; a gain is measured against a rival, such as behaviour")
+        raise InputError("name at least one rival to measure the gain against, such as behaviour")
     everyone = (policy, *rivals.values())
-    own, *others = (acting(who, source, problem, planner_of(policy)) for who in everyone)
+    actor, *others = (acting(chosen, source, problem, planner_of(policy)) for chosen in everyone)
     exclusion = simulator.exclusion
     for word in violations:
         exclusion.check(word)
@@ -131,7 +131,7 @@ def sensitivity(  # noqa: PLR0913
     bands: list[Band] = []
     directions: dict[str, Violation] = {}
     for rival, other in zip(rivals, others, strict=True):
-        gain = Gain(simulator, own, other)
+        gain = Gain(simulator, actor, other)
         gradient = gain.gradient()
         for word in violations:
             violation = exclusion.along(word, gradient)
@@ -169,9 +169,9 @@ def _gain_lost(
     around: Floats | None,
     critical: float,
 ) -> tuple[Breakdown, Band]:
-    """Find where a gain is gone and where it is unsure, and its band on both sides of there.
+    """Return the sizes at which a gain is lost and at which it is unsure, and its band.
 
-    Standard errors come from the same draws at every size, each computed where it is asked for.
+    The standard errors at all sizes come from the same draws.
     """
     lost = smallest_loss(lambda sign: lambda t: gain.at(violation, sign * t)[0], violation, most)
     unsure = None
@@ -202,39 +202,39 @@ def _gain_lost(
 
 
 def _flips(again: Replanned, most: float) -> list[Breakdown]:
-    """Find where the recommended action of each state flips."""
+    """Return the size at which the recommended action of each state flips."""
     exclusion, violation = again.exclusion, again.violation
     names, breakdowns = again.problem.model.action, []
     for row, x in enumerate(again.states):
         flip = again.first_flip(row, most)
         size = None if flip is None else exclusion.size(violation, flip[0])
         state = ", ".join(f"{v:.3g}" for v in x[:4]) + (", ..." if len(x) > 4 else "")
-        what = "action" if flip is None else names[flip[1]]
+        label = "action" if flip is None else names[flip[1]]
         limit = exclusion.size(violation, most)
-        breakdowns.append(Breakdown(f"{what} at ({state})", violation.name, size, None, limit))
+        breakdowns.append(Breakdown(f"{label} at ({state})", violation.name, size, None, limit))
     return breakdowns
 
 
 def effect_bands(
     variances: Variances, violation: Violation, critical: float, most: float
 ) -> list[EffectBand]:
-    """Describe each coefficient of a feature that z does not share with the state.
+    """Return a band for each coefficient of a feature that is not shared with psi.
 
-    The worst direction is that of each coefficient, which costs sigma_i |L_j| for a size of 1.
+    Each coefficient has its own worst direction, which lowers it by sigma_i |L_j| at size 1.
     """
     exclusion = variances.exclusion
     design, model, L = exclusion.moments.design, exclusion.model, exclusion.influence
     bands = []
     for i in np.flatnonzero(np.linalg.norm(violation.direction, axis=1)).tolist():
         for j in sorted(set(design.phi_columns) - set(design.shared)):
-            own = exclusion.against(i, j) if violation.name == WORST else violation
-            slope = float(exclusion.noise[i] * own.direction[i] @ L[j])
+            direction_of = exclusion.against(i, j) if violation.name == WORST else violation
+            slope = float(exclusion.noise[i] * direction_of.direction[i] @ L[j])
             t = float(model.W[i, j]) / slope if slope else np.inf
-            allowed = np.sign(t) in own.signs and abs(t) <= most
-            tipping = exclusion.size(own, t) if allowed else None
+            allowed = np.sign(t) in direction_of.signs and abs(t) <= most
+            tipping = exclusion.size(direction_of, t) if allowed else None
             names = design.outputs[i], design.phi_names[j], violation.name
-            numbers = float(model.W[i, j]), slope, variances.along(i, j, own.direction[i])
-            bands.append(EffectBand(*names, *numbers, critical, own.signs, tipping))
+            numbers = float(model.W[i, j]), slope, variances.along(i, j, direction_of.direction[i])
+            bands.append(EffectBand(*names, *numbers, critical, direction_of.signs, tipping))
     return bands
 
 

@@ -1,7 +1,7 @@
 """Where conclusions about gains and actions break down as the instrument becomes more invalid.
 
-A gain over a rival is simulated in models with direct effects of the instrument, and followed to
-the size at which it is lost. A recommended action is planned again, until it flips.
+A gain over a rival is simulated in models with ever larger direct effects of the instrument, until
+it is lost. A recommended action is planned again in such models, until it flips.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ STEP = 0.05
 BAND = 33
 """Points of a band, and models in a chunk."""
 SMALLEST, A_DECADE, CUTS, ROUNDS = 0.01, 5, 8, 2
-"""Sizes that are looked at: the smallest, and how many per decade from there on. The interval in
-which the gain is lost is then cut into this many parts, in this many rounds."""
+"""Sizes that are tried: the smallest, and how many per decade from there on. The interval in which
+the gain is lost is then cut into CUTS parts, ROUNDS times."""
 HALVINGS = 5
 FIRST, RATIO = 0.03, 2.0
-"""Sizes that are planned with: the first, and how much larger each next one is."""
+"""Sizes at which plans are made: the first, and the ratio of each to the one before."""
 
 
 @dataclass(frozen=True, eq=False)
 class GainSimulator:
-    """Where gains are simulated: the estimated model, what is earned, the rollouts of all."""
+    """The simulation of gains: the estimated model, the task, and the episodes of all models."""
 
     exclusion: Exclusion
     estimated: ModelDraws
@@ -54,17 +54,17 @@ class GainSimulator:
     def of(
         cls, source: ValueInputs, problem: Problem, starts: Any, episodes: int, seed: int
     ) -> GainSimulator:
-        """Start where values start (`RolloutDesign`), with the same noise."""
+        """Return a simulator with the first states and the noise of values (`RolloutDesign`)."""
         exclusion = Exclusion.of(source)
         rollouts = RolloutDesign.of(problem, starts, BAND, seed)
         few = replace(rollouts, size=BAND, count=episodes).few
         return cls(exclusion, estimated_model(source), RolloutTask.of(problem), few)
 
     def returns(self, acting: Acting, direct_effects: Floats, W: Floats) -> Floats:
-        """Return what is earned, (m, n), in models with direct effects E and weights W.
+        """Return the returns (m, n) in models with direct effects E and weights W.
 
-        To a policy that does not look at z, its direct effect E psi~ is a part of the noise.
-        Behaviour acts on z: to it the effect comes with the action, and the noise is the rest.
+        For a policy that does not use z, the direct effect E psi~ is a part of the noise. Behaviour
+        acts on z: for it the effect comes with the action, and the noise is the rest.
         """
         actor, parameters = acting
         noise = self.exclusion.noise_cov(W)
@@ -87,7 +87,7 @@ class Gain:
 
     @property
     def exclusion(self) -> Exclusion:
-        """What the log implies about direct effects."""
+        """The implications of the log for direct effects."""
         return self.simulator.exclusion
 
     def __call__(self, direct_effects: Floats, moved: Any = 0.0) -> tuple[Floats, Floats]:
@@ -98,17 +98,17 @@ class Gain:
         direct_effects
             Direct effects of psi~ in units of y, (m, d_y, r).
         moved
-            What to add to the weights W(E), (m, d_y, d_phi).
+            Deviations to add to the weights W(E), (m, d_y, d_phi).
         """
         W = self.exclusion.weights(direct_effects) + moved
-        own, other = (
-            self.simulator.returns(who, direct_effects, W) for who in (self.policy, self.rival)
+        of_policy, of_rival = (
+            self.simulator.returns(actor, direct_effects, W) for actor in (self.policy, self.rival)
         )
-        gains = own - other
+        gains = of_policy - of_rival
         return gains.mean(axis=1), gains.std(axis=1) / np.sqrt(gains.shape[1])
 
     def gradient(self) -> Floats:
-        """Return its derivative in the coordinates of `Violation.direction`, (d_y, r)."""
+        """Return the gain's derivative in the coordinates of `Violation.direction`, (d_y, r)."""
         d_y, r = len(self.exclusion.model.W), self.exclusion.rank
         units = np.eye(d_y * r).reshape(-1, d_y, r)
         violations = [Violation("", direction) for direction in units]
@@ -129,13 +129,13 @@ class Gain:
         return lower
 
     def size(self, violation: Violation, t: float | None) -> Size | None:
-        """Return a size that may not exist in a reader's units."""
+        """Return a size in a reader's units, or None for None."""
         return None if t is None else self.exclusion.size(violation, t)
 
     def se(self, violation: Violation, t: Floats, draws: Floats) -> Floats:
-        """Standard errors for sizes t (m,), from deviations of W, (draws, d_y, d_phi).
+        """Return standard errors for sizes t (m,), from deviations of W, (draws, d_y, d_phi).
 
-        The direct effect is no noise: with it, the error that is left has variance
+        The direct effect is not noise: with it, the remaining error has variance
         var(y - W(t) phi) - t^2 sigma^2, and the deviations are scaled to it.
         """
         exclusion = self.exclusion
@@ -154,7 +154,7 @@ class Gain:
 
 
 def ladder(most: float) -> Floats:
-    """Return 0 and the sizes up to `most` that are looked at: the same whatever `most` is."""
+    """Return 0 and the sizes up to `most` that are tried; a larger `most` only adds sizes."""
     count = max(0, math.floor(A_DECADE * math.log10(most / SMALLEST) + 1e-9) + 1)
     rungs = SMALLEST * 10 ** (np.arange(count) / A_DECADE)
     sizes: Floats = np.r_[0.0, rungs[rungs < most * (1 - 1e-9)], most]
@@ -162,10 +162,10 @@ def ladder(most: float) -> Floats:
 
 
 def first_loss(gain: Callable[[Floats], Floats], most: float) -> float | None:
-    """Return the smallest t in [0, most] where a gain is gone, None if there is none.
+    """Return the smallest t in [0, most] at which a gain is lost; None if there is none.
 
-    Looked for on the `ladder`, then inside the interval of the first change of sign; where
-    the states explode nothing is found.
+    The search is on the `ladder`, then inside the interval of the first change of sign. It ends
+    where the states explode.
     """
     grid = ladder(most)
     values = gain(grid)
@@ -184,15 +184,15 @@ def first_loss(gain: Callable[[Floats], Floats], most: float) -> float | None:
 def smallest_loss(
     towards: Callable[[float], Callable[[Floats], Floats]], violation: Violation, most: float
 ) -> float | None:
-    """Return the size, of the smallest amount and any sign allowed, where a gain is gone.
+    """Return the size, smallest in absolute value of all allowed signs, at which a gain is lost.
 
-    `towards` gives, for a sign, the gain (or the lower end of its interval) by amount.
+    `towards` returns, for a sign, the gain (or the lower end of its interval) by amount.
     """
     return _nearest({sign: first_loss(towards(sign), most) for sign in violation.signs})
 
 
 def deviations(model: Dynamics, count: int, rng: np.random.Generator) -> Floats | None:
-    """Draw W - E W from its covariance, (count, d_y, d_phi); None where it is not known."""
+    """Return draws of W - E W, (count, d_y, d_phi); None where the covariance is not known."""
     unknown = model.W_cov is None and model.bread.size == 0
     if unknown or count < 2:
         return None
@@ -201,7 +201,7 @@ def deviations(model: Dynamics, count: int, rng: np.random.Generator) -> Floats 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Replanned(Compact):
-    """What the planner recommends in some states when the violation has size t."""
+    """The planner's recommendations in given states when the violation has size t."""
 
     exclusion: Exclusion
     violation: Violation
@@ -212,12 +212,12 @@ class Replanned(Compact):
     _known: dict[float, np.ndarray] = field(default_factory=dict)
 
     def __call__(self, t: float) -> np.ndarray:
-        """Plan again with W(t); returns actions (k, d_a)."""
+        """Plan again with W(t); return actions (k, d_a)."""
         if t not in self._known:
             W = self.exclusion.weights(self.exclusion.effects(self.violation, t))
             problem = self.problem.with_weights(W, self.exclusion.noise_cov(W))
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", PlanningWarning)  # said when it was planned
+                warnings.simplefilter("ignore", PlanningWarning)  # issued at the first plan
                 policy = Policy(problem, self.planner.solve(problem))
             self._known[t] = policy(self.states)
             if self.progress is not None:
@@ -225,9 +225,9 @@ class Replanned(Compact):
         return self._known[t]
 
     def first_flip(self, row: int, most: float) -> tuple[float, int] | None:
-        """Return the smallest size, of a sign allowed, at which the action of a state flips.
+        """Return the smallest size, of an allowed sign, at which the action of a state flips.
 
-        Also the coordinate that flips; None if none does up to `most`.
+        Also return the coordinate that flips. None if none flips up to `most`.
         """
         start = self(0.0)[row]
 
@@ -250,10 +250,10 @@ class Replanned(Compact):
 
 
 def has_flipped(actions: Actions, before: Floats, after: Floats) -> Any:
-    """Return which coordinates of an action are now on the other side, (d_a,).
+    """Return whether each coordinate of an action has flipped, (d_a,).
 
-    A discrete coordinate flips when it changes. A continuous one flips when it crosses 0, or
-    the middle of its range where that does not hold 0.
+    A discrete coordinate flips when it changes. A continuous one flips when it crosses 0, or the
+    middle of its range if 0 is outside the range.
     """
     changed = np.abs(after - before) > 0
     for i, low, high in zip(actions.continuous, actions.low, actions.high, strict=True):
@@ -263,7 +263,7 @@ def has_flipped(actions: Actions, before: Floats, after: Floats) -> Any:
 
 
 def _nearest(crossings: dict[float, float | None]) -> float | None:
-    """Return the smallest of some amounts with its sign."""
+    """Return the smallest of the amounts, with its sign."""
     reached = [(amount, sign) for sign, amount in crossings.items() if amount is not None]
     if not reached:
         return None
@@ -272,7 +272,7 @@ def _nearest(crossings: dict[float, float | None]) -> float | None:
 
 
 def _crossing(values: Floats) -> int | None:
-    """Index of the first value that is not positive, if none before it is infinite."""
+    """Return the index of the first value that is not positive, if none before is infinite."""
     crossings = np.flatnonzero(~(values > 0))
     if not len(crossings) or not np.isfinite(values[: crossings[0] + 1]).all():
         return None

@@ -1,4 +1,4 @@
-"""What a sensitivity analysis found: breakdown points and bands, in numbers, words and a plot."""
+"""Results of a sensitivity analysis: breakdown points and bands, in numbers, words and a plot."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from ivvi.sensitivity_analysis.violations import Size
 MOST_EFFECTS = 6
 """Effects that a summary shows; `to_json` has them all."""
 STURDY, FRAGILE = 0.5, 0.1
-"""Shares of what the instrument does through the actions: a gain is called sturdy if it survives a
-direct effect of at least the first, and fragile where the second is too much. A convention, since
-no log can tell which direct effects are likely."""
+"""Shares of the instrument's effect through the actions. A gain is called sturdy if it survives a
+direct effect of at least the first, and fragile if the second is too much. This is a convention,
+since no log can tell which direct effects are likely."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -36,13 +36,13 @@ class Breakdown(Compact):
     violation
         The direction of the invalidity.
     size
-        The smallest that does it; None if none up to `most` does.
+        The smallest that overturns the conclusion; None if none up to `most` does.
     unsure
-        The smallest with which the interval also contains the opposite; None if none does.
+        The smallest for which the interval also contains the opposite; None if none does.
     most
-        The largest size that was looked at.
+        The largest size that was tried.
     has_interval
-        Whether there is an interval to ask for `unsure`.
+        Whether there is an interval, so that `unsure` has a meaning.
     """
 
     question: str
@@ -66,14 +66,14 @@ class Band(Compact):
     Attributes
     ----------
     rival, violation
-        Against whom, and the direction.
+        The rival, and the direction of the violation.
     t
         Sizes, from -T to T; from 0 where the sign of the violation is given.
     share, correlation
         The same in a reader's units, with the sign of t: the share of the output that z moves
         most, and the largest correlation of any.
     gain, se
-        Gain, and its standard error: from the covariance of W (NaN where it was not asked for)
+        Gain, and its standard error: from the covariance of W (NaN where it was not requested)
         and from the simulation.
     simulation_error
         Standard error of the gain that is due to the number of simulated episodes.
@@ -102,11 +102,10 @@ class Band(Compact):
         return self.gain + self.critical * self.se
 
     def union(self, t: float) -> tuple[float, float]:
-        """Interval of the gain when the violation is at most `t` in size, either way allowed.
+        """Return the interval of the gain if the violation is at most `t` in size, of either sign.
 
-        The union of the intervals at every size that is allowed (Conley, Hansen and Rossi,
-        2012); it covers with at least the probability of each. Sizes beyond the band's last
-        are refused.
+        The union of the intervals at every allowed size (Conley, Hansen and Rossi, 2012); it covers
+        with at least the probability of each. Sizes beyond the band's last raise an error.
         """
         if abs(t) > self.t[-1] * (1 + 1e-9):
             raise InputError(
@@ -135,9 +134,9 @@ class EffectBand(Compact):
     Attributes
     ----------
     output, feature, violation
-        Which coefficient, and the direction.
+        The coefficient, and the direction of the violation.
     estimate, slope
-        The coefficient at t = 0, and by how much a size of 1 lowers it.
+        The coefficient at t = 0, and how much a size of 1 lowers it.
     variance
         Its variance at every size.
     critical
@@ -145,8 +144,8 @@ class EffectBand(Compact):
     signs
         Whether both signs of t are considered, or only the positive one.
     tipping
-        The size, of a sign allowed, that explains the whole of the estimate; None if none up
-        to the largest does.
+        The size, of an allowed sign, that explains the whole estimate; None if none up to the
+        largest does.
     """
 
     output: str
@@ -165,12 +164,12 @@ class EffectBand(Compact):
         return self.variance.se(0.0)
 
     def interval(self, t: float) -> tuple[float, float]:
-        """Interval when the violation has size `t`: with its effect taken from the outputs."""
+        """Return the interval at size `t`, after removing the violation's effect on outputs."""
         middle, half = self.estimate - t * self.slope, self.critical * self.variance.se(t)
         return middle - half, middle + half
 
     def union(self, t: float) -> tuple[float, float]:
-        """Interval when the violation is at most `t` in size, of the signs allowed.
+        """Return the interval if the violation is at most `t` in size, of the allowed signs.
 
         The union of `interval(s)` over all such s (Conley, Hansen and Rossi, 2012). The
         standard error, the root of a positive quadratic, is convex in s, so that the lower
@@ -230,7 +229,7 @@ class Sensitivity(TableResult):
 
     @property
     def brief(self) -> Brief:
-        """How invalid may the instrument be, what does that mean, what to do next."""
+        """How invalid the instrument may be, what that means, and what to do next."""
         return sensitivity_brief(self)
 
     def summary(self) -> str:
@@ -246,11 +245,11 @@ class Sensitivity(TableResult):
             effect = f"effect of {e.feature} on {e.output}"
             size = "not in sight" if e.tipping is None else _words(e.tipping, e.tipping)
             rows.append((effect, e.violation, size, ""))
-        what = 2 + max(32, *(len(row[0]) for row in rows))
-        by = 2 + max(16, *(len(row[1]) for row in rows))
-        lost = 2 + max(24, *(len(row[2]) for row in rows))
+        widths = [2 + max(w, *(len(row[i]) for row in rows)) for i, w in enumerate((32, 16, 24))]
         lines = [self.brief.text, "", "How invalid may the instrument be?"]
-        lines += [f"{a:<{what}}{b:<{by}}{c:<{lost}}{d}".rstrip() for a, b, c, d in rows]
+        for *texts, last in rows:
+            padded = (f"{text:<{width}}" for text, width in zip(texts, widths, strict=True))
+            lines.append(("".join(padded) + last).rstrip())
         lines.append(
             "direct: a direct effect of z, relative to what z does through the actions; rho: a "
             "correlation of z with the confounder"
@@ -269,7 +268,7 @@ class Sensitivity(TableResult):
         }
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
-        """Draw the gains with their bands and breakdown points; with `path`, save the figure."""
+        """Plot the gains with their bands and breakdown points; `path` saves the figure."""
         check_figure(path, force=force)
         figure, axes = make_axes(1, len(self.bands))
         for ax, band in zip(axes[0], self.bands, strict=True):
@@ -279,8 +278,8 @@ class Sensitivity(TableResult):
             ax.fill_between(x, band.lower, band.upper, color="#1d6fb8", alpha=0.2, lw=0)
             ax.plot(x, band.gain, color="#1d6fb8", lw=1.6)
             for b in self.breakdowns:
-                same = b.violation == band.violation and b.question == f"gain over {band.rival}"
-                if same and b.size is not None:
+                matches = b.violation == band.violation and b.question == f"gain over {band.rival}"
+                if matches and b.size is not None:
                     ax.axvline(
                         100 * np.sign(b.size.t) * b.size.main_share,
                         color="#c1121f",
@@ -293,7 +292,7 @@ class Sensitivity(TableResult):
 
 
 def sensitivity_brief(result: Sensitivity) -> Brief:
-    """Say how large a violation the least certain gain survives, what it means, and what next."""
+    """Return how large a violation the least certain gain survives, its meaning, and what next."""
     gains = zip(result.breakdowns, result.bands, strict=False)  # those of actions follow
     gain, band = min(gains, key=lambda pair: abs(_bears(pair[0]).t))
     size, rival = _bears(gain), RIVAL_WORDS.get(band.rival, band.rival)
@@ -307,14 +306,14 @@ def sensitivity_brief(result: Sensitivity) -> Brief:
 
 
 def _words(size: Size | None, most: Size) -> str:
-    """Say a size in both units, or that it is beyond what was looked at."""
+    """Return a size in both units, or a text that it is beyond the largest tried."""
     beyond = "" if size is not None else "> "
     limit = most if size is None else size
     return f"{beyond}direct {100 * limit.main_share:.3g}%, rho {limit.most_correlation:.2g}"
 
 
 def _bears(gain: Breakdown) -> Size:
-    """Return from which size on the gain is not certain; the largest tried where it always is."""
+    """Return the size from which on the gain is not certain; the largest tried if none."""
     return gain.unsure or gain.size or gain.most
 
 

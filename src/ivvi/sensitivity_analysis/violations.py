@@ -1,17 +1,17 @@
-"""What an instrument that is not quite valid does to W.
+"""The effect on W of an instrument that is not quite valid.
 
 Let psi~ be the excluded instruments, cleaned of the exogenous features and made orthonormal
 (`estimators.whitening`), sigma_i the standard deviation of the noise of output i, and
 
     y_i = W_i phi + t sigma_i G_i . psi~ + e_i,   E[e_i psi] = 0.
 
-Two-stage least squares then finds W_i + t sigma_i L G_i, with its influence L (d_phi, r), so
-that the log is as well explained by
+with G_i (r,) the direction of the violation. Two-stage least squares then estimates
+W_i + t sigma_i L G_i, with its influence L (d_phi, r), so that the log is as well explained by
 
     W_i(t) = W_i - t sigma_i L G_i.
 
 A direct effect of z on y and a confounder that is correlated with z are the same term. They differ
-only in the units in which a reader thinks of its size (`Size`).
+only in the units in which its size is given (`Size`).
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Violation(Compact):
     Attributes
     ----------
     name
-        Whose direct effect it is, in words.
+        The instrument or feature with the direct effect, in words.
     direction
         Direct effects (d_y, r) of psi~ in units of the noise's standard deviation: rows of
-        length 1, or 0 for outputs that are not touched.
+        length 1, or 0 for outputs that are not affected.
     signs
-        Whether sizes of both signs are to be thought of, or positive ones alone.
+        The signs of sizes to consider: both, or only positive ones.
     """
 
     name: str
@@ -57,18 +57,18 @@ class Violation(Compact):
 
 @dataclass(frozen=True)
 class Size:
-    """How large a violation is, one number for each output in each unit.
+    """The size of a violation, one number for each output in each unit.
 
     Attributes
     ----------
     t
         Standard deviation of the direct effect, in those of the noise.
     outputs
-        Outputs that are touched.
+        Outputs that are affected.
     direct
         Direct effect of one standard deviation of the instrument, in units of the output.
     share
-        The same, against what the instrument moves the output by through the actions.
+        The same, relative to the instrument's effect on the output through the actions.
     correlation
         Correlation of the instrument with the error y - W(t) phi, which is the confounder
         together with the direct effect.
@@ -82,7 +82,7 @@ class Size:
 
     @property
     def main(self) -> str:
-        """The output that z moves most, relative to its noise; for others the share says little."""
+        """The output that z moves most relative to its noise; for others the share means little."""
         return min(zip(self.share, self.outputs, strict=True))[1]
 
     @property
@@ -105,7 +105,7 @@ class Size:
 
 @dataclass(frozen=True, eq=False)
 class Exclusion:
-    """What the moments of a log say about direct effects of the instrument.
+    """The implications of a log's moments for direct effects of the instrument.
 
     Attributes
     ----------
@@ -120,7 +120,7 @@ class Exclusion:
 
     @classmethod
     def of(cls, source: ValueInputs) -> Exclusion:
-        """Take the moments of a fit; refuse one without an instrument, or without moments."""
+        """Return the implications of a fit; raise an error without an instrument or moments."""
         if isinstance(source.method, LeastSquares):
             raise InputError("least squares uses no instrument, so there is nothing to analyse")
         if source.moments is None:
@@ -169,21 +169,21 @@ class Exclusion:
 
     @cached_property
     def through(self) -> Floats:
-        """What psi~ moves y by through the actions, W E[phi psi~^T], (d_y, r)."""
+        """The effect of psi~ on y through the actions, W E[phi psi~^T], (d_y, r)."""
         design = self.moments.design
         select = np.eye(design.width)[list(design.phi_columns)]
         through: Floats = self.model.W @ self.space.means(self.moments, select)
         return through
 
     def effects(self, violation: Violation, t: Any) -> Floats:
-        """E = t sigma G, direct effects of psi~ in units of y: (m, d_y, r) for sizes t (m,)."""
+        """Return E = t sigma G, direct effects in units of y, (m, d_y, r), for sizes t (m,)."""
         effects: Floats = np.asarray(t, float)[..., None, None] * (
             self.noise[:, None] * violation.direction
         )
         return effects
 
     def weights(self, direct_effects: Floats) -> Floats:
-        """W(E) = W - E L^T, (..., d_y, d_phi), for direct effects E (..., d_y, r)."""
+        """Return W(E) = W - E L^T, (..., d_y, d_phi), for direct effects E (..., d_y, r)."""
         weights: Floats = self.model.W - direct_effects @ self.influence.T
         return weights
 
@@ -193,14 +193,14 @@ class Exclusion:
         return direct
 
     def noise_cov(self, W: Floats) -> Floats:
-        """Covariance of y - W phi, (..., d_y, d_y), for weights (..., d_y, d_phi).
+        """Return the covariance of y - W phi, (..., d_y, d_y), for weights (..., d_y, d_phi).
 
-        This is the noise when the actions are ours and z goes its usual way.
+        This is the noise when the actions are ours and z keeps its distribution.
         """
         return noise_left(self.model, self.moments, W)
 
     def size(self, violation: Violation, t: float) -> Size:
-        """Return size t in units that a reader understands."""
+        """Return size t in interpretable units."""
         touched = np.flatnonzero(np.linalg.norm(violation.direction, axis=1))
         direct = abs(t) * self.noise[touched]
         W = self.weights(self.effects(violation, t))
@@ -213,7 +213,7 @@ class Exclusion:
         return Size(float(t), outputs, *values)
 
     def along(self, name: str, gradient: Floats) -> Violation:
-        """Return the violation that a word names, in the direction that hurts most.
+        """Return the violation that a word names, in the direction that costs most.
 
         Parameters
         ----------
@@ -222,7 +222,7 @@ class Exclusion:
             feature, such as ``z0``, on every output; or ``z0:next_x1`` on one. With a sign,
             ``+z0``, direct effects of that sign alone.
         gradient
-            Derivative of what is to be kept, (d_y, r), in the coordinates of G.
+            Derivative of the gain or effect, (d_y, r), in the coordinates of G.
         """
         if name == "worst":
             length = np.linalg.norm(gradient, axis=1, keepdims=True)
@@ -236,16 +236,16 @@ class Exclusion:
             sign = np.full(len(sign), fixed)
         if output is not None:
             sign = np.where(np.arange(len(sign)) == output, sign, 0.0)
-        both = Violation.signs if fixed is None else (1.0,)
-        return Violation(name, np.outer(sign, direction), both)
+        signs = Violation.signs if fixed is None else (1.0,)
+        return Violation(name, np.outer(sign, direction), signs)
 
     def check(self, name: str) -> None:
-        """Refuse a word that names no violation."""
+        """Raise an error for a word that names no violation."""
         if name != "worst":
             self._read(name)
 
     def _read(self, name: str) -> tuple[float | None, Floats, int | None]:
-        """Return what a word other than ``worst`` names: a sign, a direction, an output."""
+        """Return the sign, direction and output that a word other than ``worst`` names."""
         fixed = {"+": 1.0, "-": -1.0}.get(name[:1])
         feature, _, output = (name if fixed is None else name[1:]).partition(":")
         if feature not in self.names:
@@ -264,7 +264,7 @@ class Exclusion:
         return Violation(WORST, direction)
 
     def _direction(self, feature: str) -> Floats:
-        """Coordinates (r,), of length 1, of an excluded feature that is cleaned of the others'."""
+        """Return coordinates (r,), of length 1, of an excluded feature net of the other ones."""
         design = self.moments.design
         column = design.psi_columns[design.psi_names.index(feature)]
         means = self.space.means(self.moments, np.eye(design.width)[[column]])[0]

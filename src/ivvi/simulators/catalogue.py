@@ -42,8 +42,8 @@ def make_env(
         ``I`` to ``VI`` (recommenders ``I`` to ``III``; nicu ``I`` and ``II``, where a confounder
         lasts; sepsis ``I``).
     ratings
-        Ratings for the recommenders (`ivvi.simulators.ratings.read_ratings`) or their factors; left
-        out, a synthetic stand-in for MovieLens is used and labelled as such.
+        Ratings for the recommenders (`ivvi.simulators.ratings.read_ratings`) or their factors; by
+        default a synthetic replacement for MovieLens, labelled as such.
     signs
         Of the recommenders' singular vectors, which are arbitrary and decide the task:
         ``largest`` (the largest loading of each is positive) or ``authors`` (those that the paper's
@@ -90,7 +90,7 @@ def make_env(
 
 
 def _clinical(name: str, dim: int | None, setting: str) -> World:
-    """Return one of the clinical worlds, whose dimensions are given."""
+    """Return one of the clinical worlds, whose dimensions are fixed."""
     if dim not in (None, CLINICAL[name]):
         raise InputError(f"{name} has {CLINICAL[name]} states; a dimension of {dim} does not apply")
     if name == "nicu":
@@ -101,5 +101,5 @@ def _clinical(name: str, dim: int | None, setting: str) -> World:
 
 
 def load_factors(path: str | os.PathLike[str] | None = None) -> Factors:
-    """Factorise the ratings at `path`, or the synthetic stand-in."""
+    """Factorise the ratings at `path`, or the synthetic ones."""
     return factorize(synthetic_ratings() if path is None else read_ratings(path))

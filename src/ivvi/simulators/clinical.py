@@ -30,13 +30,14 @@ SEPSIS_START = np.array([2.0, 1.5, 0.0, 2.0])
 
 
 def nicu_world(setting: str = "I") -> World:
-    """Return a mother's deliveries: near hospital or one with intensive care (Example 1.1).
+    """Return a mother's deliveries: at a near hospital or one with intensive care (Example 1.1).
 
-    An episode is a mother, a step a delivery, of which she has two. The state is how badly the
-    last one went (x0) and her recorded risk (x1). The action is to deliver where there is a
-    high-level neonatal intensive care unit (1) or not (0); the instrument how much further, in
-    ten minutes, that is (she moved house in between). How frail the child looks is not
-    recorded, and moves both. In setting II some of it is the mother's and lasts.
+    An episode is a mother and a step is a delivery; she has two. The state is how badly the last
+    delivery went (x0) and her recorded risk (x1). The action is to deliver where there is a
+    high-level neonatal intensive care unit (1) or not (0). The instrument is how much further away
+    that is, in units of ten minutes (she moves house in between). How frail the child looks is not
+    recorded, and moves both action and outcome. In setting II a part of it is the mother's and
+    lasts.
 
         x0' = 0.3 x0 + 0.5 x1 - 0.8 a + e0      x1' = 0.2 x0 + 0.7 x1 + e1
     """
@@ -67,7 +68,7 @@ def nicu_world(setting: str = "I") -> World:
 
 
 def delivery_reward(x: Array, a: Array, x_next: Array) -> Array:
-    """-(how badly the delivery went)^2, and what intensive care costs."""
+    """Return -(how badly the delivery went)^2 minus the cost of intensive care."""
     return -(x_next[..., 0] ** 2) - CARE_COST * a[..., 0]
 
 
@@ -76,7 +77,7 @@ def sepsis_world() -> World:
 
     The state is the deficit of blood pressure (x0), lactate (x1), fluid balance (x2) and organ
     failure (x3), standardised. The actions are doses of fluids (a0) and of vasopressors (a1),
-    as shares of the largest. The instruments are the physician's liking for each (z0, z1), the
+    as shares of the largest. The instruments are the physician's preference for each (z0, z1), the
     same for the whole stay. What the physician sees at the bedside is not recorded.
     """
     draw = gaussian(0.03 * np.eye(2))

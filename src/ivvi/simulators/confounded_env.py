@@ -1,4 +1,4 @@
-"""A world to watch and to act in: confounded logs, and a Gymnasium environment."""
+"""A world to observe and to act in: confounded logs, and a Gymnasium environment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ivvi.rewards import Function, Reward, is_reward
 from ivvi.simulators.world import World
 
 ROWS_AT_ONCE = 1 << 18
-"""Rows simulated in one call; bounds the memory of a long simulation."""
+"""Rows simulated in one call, which limits the memory of a long simulation."""
 SMALLEST_SHARE = 0.3
 """Parquet's compressed share of a log's bytes where actions and instruments have few values."""
 
@@ -32,8 +32,8 @@ class ConfoundedEnv(SimulatedEnv):
 
     *Observe*: `collect` lets the confounded behaviour policy write a log, from which the
     confounder is absent. *Intervene*: `reset` and `step` (Gymnasium), or `rollout` for
-    thousands of episodes at once, run a policy of yours; it gets no help from the
-    confounder. The same seed gives the same numbers, bit for bit.
+    thousands of episodes at once, run your own policy, which gets no help from the confounder. The
+    same seed gives the same numbers, bit for bit.
     """
 
     def __init__(self, world: World) -> None:
@@ -47,7 +47,7 @@ class ConfoundedEnv(SimulatedEnv):
 
     @property
     def reward(self) -> Reward:
-        """The reward as planners take it: of batches of states and actions."""
+        """The reward for planners: a function of batches of states and actions."""
         reward = self.world.reward
         if is_reward(reward):
             return reward
@@ -55,17 +55,17 @@ class ConfoundedEnv(SimulatedEnv):
 
     @property
     def source(self) -> str:
-        """What the logs say of where they come from."""
+        """The source that the logs name."""
         label = f" ({self.world.label})" if self.world.label else ""
         return f"simulated {self.world.name}{label}"
 
     def collect(
         self, episodes: int | None = None, horizon: int | None = None, seed: int = 0
     ) -> Log:
-        """Let the behaviour policy write a log, in memory.
+        """Return a log of the behaviour policy, in memory.
 
-        Columns: episode, step, x0.., a0.., z0.., reward, next_x0... The log of fewer
-        episodes is the beginning of the log of more.
+        Columns: episode, step, x0.., a0.., z0.., reward, next_x0... With the same seed, a log of
+        fewer episodes is the beginning of a log of more.
         """
         schema = Schema("x*", "a*", "z*", "next_x*")
         check_memory(*self._extent(episodes, horizon))
@@ -82,11 +82,11 @@ class ConfoundedEnv(SimulatedEnv):
         force: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> int:
-        """Write a log to a Parquet file in bounded memory; returns the number of rows."""
+        """Write a log to a Parquet file in bounded memory; return the number of rows."""
         rows = 0
         with atomic_file(path, force=force) as temporary:
-            size, what = self._extent(episodes, horizon)
-            check_disk(SMALLEST_SHARE * size, temporary, what)
+            size, label = self._extent(episodes, horizon)
+            check_disk(SMALLEST_SHARE * size, temporary, label)
             writer: pq.ParquetWriter | None = None
             for block in self._blocks(episodes, horizon, seed):
                 writer = writer or pq.ParquetWriter(temporary, block.schema)
@@ -127,7 +127,7 @@ class ConfoundedEnv(SimulatedEnv):
             yield self._block(numbers, horizon, arrays)
 
     def _block(self, numbers: np.ndarray, horizon: int, logged: list[np.ndarray]) -> pa.RecordBatch:
-        """Make rows of the episodes with these numbers, arrays (episodes, horizon, d)."""
+        """Return the rows of the episodes `numbers`, from arrays (episodes, horizon, d)."""
         x, a, z, r, x_next = logged
         columns: dict[str, np.ndarray] = {
             "episode": np.repeat(numbers, horizon),
@@ -156,7 +156,7 @@ class ConfoundedEnv(SimulatedEnv):
 
 
 def _columns(name: str, values: np.ndarray) -> dict[str, np.ndarray]:
-    """Name the last axis of (episodes, horizon, d) values, one flat column each."""
+    """Return (episodes, horizon, d) values as named flat columns, one per coordinate."""
     return {f"{name}{i}": values[..., i].ravel() for i in range(values.shape[-1])}
 
 

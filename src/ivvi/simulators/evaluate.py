@@ -1,4 +1,4 @@
-"""What policies earn: returns, regret and where it comes from, with common random numbers."""
+"""Returns of policies, their regret and its sources, with common random numbers."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ class Evaluation(TableResult):
     label: str
 
     def value(self, name: str) -> Average:
-        """Return of an episode."""
+        """The return of an episode."""
         return Average.of(self.rewards[name].sum(axis=1))
 
     def regret(self, name: str) -> Average:
-        """Return of the reference minus that of the policy, episode by episode."""
+        """The return of the reference minus that of the policy, episode by episode."""
         return Average.of((self.rewards[self.reference] - self.rewards[name]).sum(axis=1))
 
     def curve(self, name: str) -> np.ndarray:
@@ -99,9 +99,9 @@ class Evaluation(TableResult):
         rows: Records = []
         for name in self.rewards:
             row: dict[str, Any] = {"policy": name}
-            for what, average in (("return", self.value(name)), ("regret", self.regret(name))):
+            for label, average in (("return", self.value(name)), ("regret", self.regret(name))):
                 low, high = average.interval
-                row |= {what: average.mean, f"{what}_low": low, f"{what}_high": high}
+                row |= {label: average.mean, f"{label}_low": low, f"{label}_high": high}
             rows.append(row)
         return rows
 
@@ -115,13 +115,13 @@ class Evaluation(TableResult):
         ]
         for name in self.rewards:
             v, r = self.value(name), self.regret(name)
-            own = "reference" if name == self.reference else _pair(r)
+            interval = "reference" if name == self.reference else _pair(r)
             regret = "" if name == self.reference else f"{r.mean:.5g}"
-            lines.append(f"{name:<{width}}{v.mean:>14.5g}  {_pair(v):<26}{regret:>12}  {own}")
+            lines.append(f"{name:<{width}}{v.mean:>14.5g}  {_pair(v):<26}{regret:>12}  {interval}")
         return "\n".join(lines)
 
     def plot(self, path: str | os.PathLike[str] | None = None, *, force: bool = False) -> Any:
-        """Draw the mean reward of each step, one line per policy; `path` saves the figure."""
+        """Plot the mean reward of each step, one line per policy; `path` saves the figure."""
         check_figure(path, force=force)
         return finished(_draw_rewards(self), path, force=force)
 
@@ -150,7 +150,7 @@ def evaluate(
     horizon: int | None = None,
     seed: int = 0,
 ) -> Evaluation:
-    """Run policies in a simulator, unconfounded, and compare what they earn.
+    """Run policies in a simulator, unconfounded, and compare their returns.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def evaluate(
     env
         A simulator (`ivvi.make_env`).
     against
-        Baselines: ``optimal`` (plans with the true dynamics; regret is measured to it),
+        Baselines: ``optimal`` (plans with the true dynamics; regret is measured against it),
         ``zero`` (does nothing), ``random``, ``behaviour`` (the log's own policy, once the
         confounder no longer helps it). Without ``optimal``, regret is measured against the first
         baseline, or against the first policy.
@@ -183,7 +183,7 @@ def evaluate(
                 f"a policy is called {word!r}, which is the name of a baseline; choose another name"
             )
     if not policies_by_name and not against:
-        raise InputError("no policy is given to evaluate")
+        raise InputError("pass at least one policy")
     steps = env.world.horizon if horizon is None else horizon
     for name, policy in policies_by_name.items():
         if not (callable(policy) or hasattr(policy, "act")):
@@ -203,7 +203,7 @@ def evaluate(
 def optimal_policy(
     env: ConfoundedEnv, planner: Planner | str | None = None, horizon: int | None = None
 ) -> Policy:
-    """Plan with the true dynamics of a simulator."""
+    """Return a plan with the true dynamics of a simulator."""
     world = env.world
     steps = world.horizon if horizon is None else horizon
     actions = Actions.of_space(world.actions)
@@ -222,15 +222,15 @@ def optimal_policy(
 
 @dataclass(frozen=True, repr=False)
 class Decomposition(TableResult):
-    """Where regret comes from: a telescoping sum of returns, by simulation.
+    """The sources of regret: a telescoping sum of returns, by simulation.
 
     With J the return in the world and J^ that in the model, under the same noise,
 
         J(pi*) - J(pi^) = [J(pi*) - J^(pi*)] + [J^(pi*) - J^(pi^)] + [J^(pi^) - J(pi^)]:
 
-    model error along pi*, how much worse pi^ is in the model itself (at most 0 for a planner
-    that is optimal there for this reward), and model error along pi^ (by how much the plan
-    overpromised).
+    model error along pi*; how much worse pi^ is in the model itself (at most 0 for a planner that
+    is optimal there for this reward); and model error along pi^ (how much better the plan looked
+    than it is).
     """
 
     along_optimal: Average
@@ -240,7 +240,7 @@ class Decomposition(TableResult):
 
     @property
     def _parts(self) -> dict[str, Average]:
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        return {part.name: getattr(self, part.name) for part in fields(self)}
 
     @property
     def headline(self) -> str:
@@ -282,11 +282,11 @@ def decompose(
 ) -> Decomposition:
     """Split the regret of `policy` into model error and planning error.
 
-    Returns in the model are of the world's reward too, unless the policy's was learned with the
-    model: a policy that was made for another reward has a large planning error.
+    Returns in the model also use the world's reward, unless the policy's reward was learned with
+    the model. So a policy planned for another reward has a large planning error.
 
-    A telescoping sum of four returns, not the paper's decomposition lemma, which is about Bellman
-    errors of the model's own values (`ivvi_reproduction.planning_error`).
+    This is a telescoping sum of four returns. It is not the paper's decomposition lemma, which is
+    about Bellman errors of the model's own values (`ivvi_reproduction.planning_error`).
     """
     steps = env.world.horizon if horizon is None else horizon
     best = optimal_policy(env, planner, steps)
@@ -307,7 +307,7 @@ def decompose(
 
 
 def _check_width(name: str, policy: Any, env: ConfoundedEnv) -> None:
-    """Refuse a plan for other states or actions than those of the simulator."""
+    """Raise an error for a plan with other states or actions than the simulator's."""
     if not isinstance(policy, Policy):
         return
     model, world = policy.problem.model, env.world
@@ -335,7 +335,7 @@ def _constant(action: np.ndarray) -> Any:
 
 
 def _draw_rewards(evaluation: Evaluation) -> Any:
-    """Draw the mean reward of each step with its 95% band, one line per policy."""
+    """Plot the mean reward of each step with its 95% band, one line per policy."""
     figure = new_figure(7.5, 4.2)
     axes = figure.subplots()
     for colour, name in zip(COLOURS * 9, evaluation.rewards, strict=False):

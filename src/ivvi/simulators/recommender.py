@@ -39,9 +39,9 @@ def recommender_world(
 ) -> World:
     """Return x' = x + V~^T a + e, a_i ~ Bernoulli(sigmoid(2 z_i + 0.1 x_i - 0.8 e_i)).
 
-    The state is a user's preference for the categories, the action which movies are
-    watched, the instrument how often each is recommended: multinomial with a fixed total,
-    so that [1, z] is collinear and one direction of W is not identified. In the revised
+    The state is a user's preference for the categories, the action which movies are watched, and
+    the instrument how often each is recommended. That is multinomial with a fixed total, so that
+    [1, z] is collinear and one direction of W is not identified. In the revised
     model the chances follow the rank of the movie's predicted rating, ties by index. The
     reward is the sum of the ratings V~ Sigma x clipped to [0, 5]. W* = [0, I, V~^T].
 
@@ -52,9 +52,8 @@ def recommender_world(
     setting
         ``I``, ``II`` or ``III``: how uneven the recommendations are.
     literal
-        Score and start as the scripts of the paper's authors do: the reward is the sum of
-        Sigma V~^T x clipped to [0, 5], as printed, and x_0 = 0. Recommendations still rank
-        V~ Sigma x.
+        Follow the scripts of the paper's authors: the reward is the sum of Sigma V~^T x clipped to
+        [0, 5], as printed, and x_0 = 0. Recommendations still rank V~ Sigma x.
     """
     movies, categories = V_tilde.shape
     chances = _chances(setting, movies, revised=revised)
@@ -102,7 +101,7 @@ def recommender_world(
 
 
 def _chances(setting: str, movies: int, *, revised: bool) -> np.ndarray:
-    """Return how likely each movie (of the revised model, each rank) is to be recommended."""
+    """Return the chance of each movie (in the revised model: of each rank) to be recommended."""
     table = REVISED if revised else ORIGINAL
     if setting not in table:
         raise InputError(f"unknown setting {setting!r}; choose from {', '.join(table)}")

@@ -95,7 +95,7 @@ def _unit_box(dim: int) -> gymnasium.spaces.Box:
 
 
 def _independent(draw: Callable[[Array], Array]) -> Callable[[Array, Array, Array], Array]:
-    """Make an instrument that depends on nothing out of a sampler."""
+    """Return an instrument that depends on nothing, from a sampler."""
     return lambda key, x, history: draw(key)
 
 

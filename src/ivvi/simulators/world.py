@@ -1,14 +1,14 @@
-"""What a confounded decision process is made of: a few functions and distributions.
+"""A confounded decision process, defined by a few functions and distributions.
 
     z ~ instrument(x, history)      e ~ confounder        (nobody records e)
     a ~ behaviour(x, z, e)          x' = transition(x, a) + e
 
-A confounder may also last a whole episode, and an instrument may be invalid, with a direct
-effect on x': both serve to test methods that claim to handle them.
+A confounder may also last a whole episode, and an instrument may be invalid, with a direct effect
+on x'. Both are there to test methods that claim to handle them.
 
-Functions take and return JAX arrays of one step of one episode; those that draw take a
-JAX random key first. Everything else (batches, seeds, logs, Gymnasium) is done for you.
-`Behaviour` is the policy that wrote the log, once it no longer sees the confounder.
+Functions take and return JAX arrays of one step of one episode; those that draw take a JAX random
+key first. Everything else (batches, seeds, logs, Gymnasium) is done for you. `Behaviour` is the
+policy that wrote the log, once it no longer sees the confounder.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ SCOPES = ("step", "episode")
 LASTING = 1
 """Separates the key of a persistent confounder from an episode's other keys."""
 DRAWS = 100_000
-"""Number of draws from which the covariance of noise with unknown law is estimated."""
+"""Number of draws that estimate the covariance of noise of unknown distribution."""
 
 
 def last_instrument(history: Array, x: Array, z: Array) -> Array:
-    """Remember the last instrument and nothing else (the default of `World.remember`)."""
+    """Return the last instrument as the history (the default of `World.remember`)."""
     return z
 
 
@@ -48,7 +48,7 @@ class World(Compact):
     Attributes
     ----------
     name
-        A word for people.
+        Its name, for readers.
     d_x, d_z
         Dimensions of state and instrument; the action's follows from `actions`.
     actions
@@ -56,17 +56,17 @@ class World(Compact):
     transition
         F(x, a), the mean of the next state.
     reward
-        r(x, a), a scalar, or a reward of `ivvi.rewards`, which planners know better.
+        r(x, a), a scalar, or a reward of `ivvi.rewards`, whose formula planners can use.
     initial
         Draws x_0 from a key.
     resume
         Draws x_0 of a logged episode from (key, last state of the episode before): the paper's
-        dependence between episodes, which leaves the moment condition as it is. None where
-        every episode begins by `initial`; the first one always does.
+        dependence between episodes, which does not change the moment condition. None if every
+        episode begins with `initial`; the first one always does.
     confounder
         Draws e from a key.
     instrument
-        Draws z from (key, x, history); ignore what it does not depend on.
+        Draws z from (key, x, history); a function may ignore some of these.
     behaviour
         Draws a from (key, x, z, e): the policy that wrote the log saw the confounder.
     noise
@@ -83,15 +83,15 @@ class World(Compact):
         Draws a part of e that is the same in all steps of a logged episode (a global
         confounder); None when there is none. Learned policies act without it.
     direct
-        What z does to x' by itself, (d_z,) to (d_x,); None for a valid instrument.
+        The direct effect of z on x', (d_z,) to (d_x,); None for a valid instrument.
     done
-        Tells whether a state ends the episode, when acting; None when none does.
+        Whether a state ends the episode, when acting; None if no state does.
     horizon, episodes
-        Size of a log unless asked otherwise.
+        Default size of a log.
     W_star
         True weights of the paper's features, (d_x, d_phi), for experiments only.
     label
-        Where the numbers come from; says so if they are synthetic stand-ins.
+        The source of the numbers, and whether they are synthetic.
     """
 
     name: str
@@ -126,9 +126,9 @@ class World(Compact):
             self._check_shapes()
 
     def _check_shapes(self) -> None:
-        """Refuse functions whose results are not of the dimensions that are declared.
+        """Raise an error for functions whose results do not have the declared dimensions.
 
-        Nothing is drawn: JAX is asked for shapes alone.
+        Nothing is drawn: JAX only computes the shapes.
         """
         with jax.enable_x64(True):
             key, state = jax.random.key(0), (self.d_x,)
@@ -163,7 +163,7 @@ class World(Compact):
         return int(shape[0])
 
     def observe(self, key: Array, horizon: int, last: Array = None) -> tuple[Array, ...]:
-        """Let the behaviour policy act for one episode; returns x, a, z, r, x' by step.
+        """Let the behaviour policy act for one episode; return x, a, z, r, x' by step.
 
         `last` is the last state of the episode before, NaN where there is none; it matters to
         worlds that `resume`.
@@ -190,11 +190,11 @@ class World(Compact):
         return logged  # type: ignore[no-any-return]
 
     def lasting_part(self, key: Array) -> Array:
-        """Draw what the confounder of an episode has in all its steps, from the episode's key."""
+        """Draw the lasting part of an episode's confounder, from the episode's key."""
         return 0.0 if self.lasting is None else self.lasting(jax.random.fold_in(key, LASTING))
 
     def intervene(self, key: Array, x: Array, a: Array, h: Array = 0) -> tuple[Array, Array]:
-        """Take action a in state x at step h without the confounder's help; returns x' and r."""
+        """Take action a in state x at step h without the confounder's help; return x' and r."""
         x_next = self.transition(x, a) + (self.noise or self.confounder)(key)
         return x_next, self.gain(x, a, x_next, h)
 
@@ -208,7 +208,7 @@ class World(Compact):
 
     @property
     def noise_cov(self) -> np.ndarray:
-        """Covariance of the noise when we intervene, (d_x, d_x); of many draws if need be."""
+        """Covariance of the noise when we intervene, (d_x, d_x); estimated from draws if needed."""
         noise = self.noise or self.confounder
         if isinstance(noise, Gaussian):
             return noise.covariance
@@ -265,7 +265,7 @@ class Behaviour:
     """a ~ behaviour(x, z, e') with an e' that is independent of what happens next.
 
     In the log the actions are correlated with the hidden e that also moves the next state, which
-    makes them look better than they are; this is what the same policy earns without that help.
+    makes them look better than they are. This is the same policy without that help.
     """
 
     world: World
@@ -280,7 +280,7 @@ class Behaviour:
         return keys, jnp.broadcast_to(start, (n, *start.shape)), jnp.zeros((n, world.d_z))
 
     def act(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
-        """Draw an instrument and a confounder of its own, and act on them."""
+        """Draw an instrument and an independent confounder, and act on them."""
         return jax.vmap(self._one, in_axes=(0, None, 0))(x, h, memory)  # type: ignore[no-any-return]
 
     def _one(self, x: Array, h: Array, memory: Any) -> tuple[Array, Any]:
@@ -294,15 +294,15 @@ class Behaviour:
 
 
 def _check_shape(
-    what: str, function: Any, arguments: tuple[Any, ...], expected: tuple[int, ...]
+    label: str, function: Any, arguments: tuple[Any, ...], expected: tuple[int, ...]
 ) -> None:
-    """Refuse a function of a world that fails on its arguments, or returns another shape."""
+    """Raise an error for a function of a world that fails, or returns another shape."""
     shapes = ", ".join(str(v.shape) if v.ndim else "key" for v in arguments)
     try:
         result = jax.eval_shape(function, *arguments)
     except (TypeError, ValueError, IndexError) as error:
         reason = str(error).partition("\n")[0]
-        raise InputError(f"{what} fails on ({shapes}): {reason}") from error
+        raise InputError(f"{label} fails on ({shapes}): {reason}") from error
     shape = getattr(result, "shape", None)
     if shape != expected:
-        raise InputError(f"{what} returns {shape} for ({shapes}); expected {expected}")
+        raise InputError(f"{label} returns {shape} for ({shapes}); expected {expected}")

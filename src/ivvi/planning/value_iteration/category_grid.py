@@ -177,8 +177,8 @@ class CategoryGrid(Compact):
         """Return chances of the combinations of categories that stay, or of the others, (n, .)."""
         xp = m.__array_namespace__()
         chance = xp.ones((len(m), 1))
-        for category, same in zip(self.categories, self.stays, strict=True):
-            if same == stays:
+        for category, is_constant in zip(self.categories, self.stays, strict=True):
+            if is_constant == stays:
                 p = category.probabilities(m)
                 chance = (chance[:, :, None] * p[:, None]).reshape(len(m), -1)
         return chance
@@ -189,7 +189,7 @@ class CategoryGrid(Compact):
         sizes = [len(category.levels) for category in self.categories]
         axes = sorted(range(len(sizes)), key=lambda i: not self.stays[i])
         staying_count = math.prod(
-            size for size, same in zip(sizes, self.stays, strict=True) if same
+            size for size, stays in zip(sizes, self.stays, strict=True) if stays
         )
         numbers = np.arange(math.prod(sizes)).reshape(sizes)
         return numbers.transpose(axes).reshape(staying_count, -1)

@@ -17,7 +17,7 @@ from ivvi.errors import FileError, InputError, nearest
 
 SITE = "https://files.grouplens.org/datasets/movielens"
 TIMEOUT = 30.0  # seconds without an answer
-# The MD5 that GroupLens publishes, or None where the contents change and it is looked up.
+# The MD5 that GroupLens publishes; None where the contents change and it is fetched.
 CHECKSUMS: Mapping[str, str | None] = {
     "ml-100k": "0e33842e24a9c977be4e0107933c0723",
     "ml-1m": "c4d9eecfca2ab87c1945afe126590906",
@@ -27,10 +27,10 @@ _CHUNK = 1 << 20
 
 
 def download(name: str, folder: str | os.PathLike[str]) -> Path:
-    """Fetch a MovieLens zip into a folder, unless it is there with the right checksum.
+    """Download a MovieLens zip into a folder, unless it is there with the right checksum.
 
-    The file appears under its final name only when it is whole and its MD5 is the one that
-    GroupLens publishes; a file there with another checksum is replaced.
+    The file gets its final name only when it is complete and its MD5 is the one that GroupLens
+    publishes; an existing file with another checksum is replaced.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def download(name: str, folder: str | os.PathLike[str]) -> Path:
 
 
 def _advice(zip_name: str) -> str:
-    """Return what to do where a download is not possible."""
+    """Return advice for when a download is not possible."""
     return (
         f"download {zip_name} by hand from https://grouplens.org/datasets/movielens/ and pass "
         f"its path, or leave the path out to use the synthetic ratings"
@@ -81,7 +81,7 @@ def _advice(zip_name: str) -> str:
 
 
 def _unreachable(url: str, error: Exception, zip_name: str) -> FileError:
-    """Return the error that says what was tried, why it failed and what to do instead."""
+    """Return the error with the URL, the reason of the failure, and advice."""
     if isinstance(error, urllib.error.HTTPError):
         error.close()
     reason = error.reason if type(error) is urllib.error.URLError else error
@@ -102,7 +102,7 @@ def _published_checksum(url: str, zip_name: str) -> str:
 
 
 def _fetch(url: str, part: Path) -> None:
-    """Copy what is at a URL into a new file."""
+    """Download a URL into a new file."""
     zip_name = url.rpartition("/")[2]
     try:
         part.parent.mkdir(parents=True, exist_ok=True)
@@ -120,7 +120,7 @@ def _fetch(url: str, part: Path) -> None:
 
 
 def _check(part: Path, expected: str, url: str) -> None:
-    """Refuse a fetched file whose MD5 is not the published one."""
+    """Raise an error if the MD5 of a downloaded file is not the published one."""
     digest = _md5(part)
     if digest != expected:
         raise FileError(
@@ -138,7 +138,7 @@ def _move(part: Path, target: Path) -> None:
 
 
 def _is_intact(path: Path, expected: str) -> bool:
-    """Say whether a file is there with this MD5."""
+    """Return whether a file exists and has this MD5."""
     try:
         return _md5(path) == expected
     except OSError:

@@ -131,7 +131,7 @@ def factorize(ratings: Ratings, rank: int = 10) -> Factors:
 
 
 def _check_rank(label: str, rank: int, largest: int) -> None:
-    """Refuse to keep fewer than 1 singular value, or more than there are."""
+    """Raise an error unless there are `rank` singular values, and at least one is requested."""
     if not 1 <= rank <= largest:
         raise DataError(
             f"The rating matrix of {label} has rank at most {largest}, "
@@ -140,7 +140,7 @@ def _check_rank(label: str, rank: int, largest: int) -> None:
 
 
 def _refuse_duplicate(ratings: Ratings, pair: NDArray[np.int64]) -> None:
-    """Name the first row that rates a movie which the same user has rated before."""
+    """Raise an error that names the first row with a repeated rating of a user and movie."""
     order = np.argsort(pair, kind="stable")
     repeated = order[1:][pair[order][1:] == pair[order][:-1]]
     row = int(repeated.min())
@@ -156,7 +156,7 @@ def _leading_svd(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Return U, the singular values and V in decreasing order, with arbitrary signs."""
     smallest = min(R.shape)
-    if rank == smallest:  # the iterative solver wants fewer
+    if rank == smallest:  # the iterative solver needs fewer
         U, singular_values, Vt = np.linalg.svd(R.toarray(), full_matrices=False)
         return U, singular_values, Vt.T
     start = np.random.default_rng(0).standard_normal(smallest)

@@ -29,9 +29,9 @@ class Ratings(Compact):
     Attributes
     ----------
     user : (n,) integer array
-        Who rated.
+        The user of each rating.
     movie : (n,) integer array
-        What was rated.
+        The movie of each rating.
     rating : (n,) float array
         The rating; every value is finite.
     label

@@ -1,4 +1,4 @@
-"""Made-up ratings in the shape of MovieLens 1M, for use without the real ones."""
+"""Made-up ratings like those of MovieLens 1M, for use without the real ones."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ N_USERS = 6040
 N_MOVIE_IDS = 3952
 N_RATED = 3706  # the other ids belong to movies that nobody can rate
 N_FAMILIAR = 10  # the smallest ids, which are those of well-known movies
-# How far each of the independent tastes moves the log of the chance to be watched.
+# How much each of the independent tastes changes the log of the chance to be watched.
 TASTE_STRENGTHS = np.array([0.68, 0.57, 0.50, 0.44, 0.41, 0.37, 0.33, 0.30])
 _BLOCK = 500  # users at a time, so that memory stays small
 
 
 def synthetic_ratings(seed: int = 0) -> Ratings:
-    """Make up about a million ratings, from 1 to 5, of the shape of MovieLens 1M.
+    """Make up about a million ratings, from 1 to 5, like those of MovieLens 1M.
 
     There are 6040 users, each with at least 20 ratings, and about 3706 rated movies among
     3952 ids. Some movies are far more popular and some users far more active than others;
@@ -54,10 +54,10 @@ def synthetic_ratings(seed: int = 0) -> Ratings:
 def _movie_ids(rng: np.random.Generator) -> NDArray[np.int64]:
     """Return the (N_RATED,) ids that can be rated, increasing; the familiar are among them."""
     familiar = np.arange(1, N_FAMILIAR + 1)
-    others = rng.choice(
+    unfamiliar = rng.choice(
         np.arange(N_FAMILIAR + 1, N_MOVIE_IDS + 1), N_RATED - N_FAMILIAR, replace=False
     )
-    return np.concatenate([familiar, np.sort(others)])
+    return np.concatenate([familiar, np.sort(unfamiliar)])
 
 
 def _fame(rng: np.random.Generator) -> NDArray[np.float64]:

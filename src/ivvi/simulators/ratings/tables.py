@@ -1,4 +1,4 @@
-"""Tables of ratings: find one in a file, a folder or a zip, and read its columns as numbers.
+"""Find a table of ratings in a file, a folder or a zip, and read its columns as numbers.
 
 GroupLens' own layouts, CSV and Parquet are read as Arrow tables; the columns of user, movie and
 rating are recognised by their names.
@@ -42,7 +42,7 @@ _WANTED: Mapping[str, str] = {
 
 
 def read_file(path: Path) -> tuple[Any, str, str]:
-    """Return the table of ratings behind a path, where it was found, and a name for it.
+    """Return the table of ratings at a path, the path of its file, and a name for it.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ def numbers(column: Any, role: str, source: str) -> NDArray[Any]:
 
 
 def check_finite(rating: NDArray[np.float64], source: str) -> None:
-    """Refuse ratings (n,) that are infinite or not a number, naming the first row."""
+    """Raise an error, with the first row, for ratings (n,) that are infinite or not a number."""
     finite = np.isfinite(rating)
     if not finite.all():
         row = int(np.argmin(finite))
@@ -296,7 +296,7 @@ def _plain(name: str) -> str:
 
 
 def _may_hold_numbers(kind: Any) -> bool:
-    """Say whether values of an Arrow type are numbers or may be texts of numbers."""
+    """Return whether values of an Arrow type are numbers or may be texts of numbers."""
     tests = (
         pat.is_integer,
         pat.is_floating,
@@ -310,7 +310,7 @@ def _may_hold_numbers(kind: Any) -> bool:
 
 
 def _is_castable(column: Any, kind: Any) -> bool:
-    """Say whether all of an Arrow column becomes another type without loss."""
+    """Return whether an Arrow column can be cast to another type without loss."""
     try:
         column.cast(kind)
     except pa.ArrowException:
@@ -319,7 +319,7 @@ def _is_castable(column: Any, kind: Any) -> bool:
 
 
 def _first_refused(column: Any, kind: Any) -> int:
-    """Return the row of the first value that does not become another type (by bisection)."""
+    """Return the row of the first value that cannot be cast (by bisection)."""
     low, high = 0, len(column)
     while high - low > 1:
         middle = (low + high) // 2
