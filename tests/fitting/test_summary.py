@@ -224,3 +224,23 @@ def test_the_effect_of_a_treatment_is_said_to_be_that_on_those_whom_the_instrume
     fit = ivvi.fit(ivvi.read_logs(rows, action="a", instrument="z", next_state="y"))
     told = "the effect on those whose treatment the instrument changes" in fit.summary()
     assert told == (values == 2)
+
+
+@pytest.mark.filterwarnings("ignore::ivvi.errors.IvviWarning")
+def test_effects_on_next_states_are_said_to_count_episodes_that_ended():
+    """Their states stay as they are, so an effect is that on survivors times their share."""
+    rng, rows = np.random.default_rng(0), []
+    for episode in range(400):
+        x, step, died = rng.normal(), 0, False
+        while step < 10 and not died:
+            u, z, e = rng.normal(size=3)
+            a, died = z + u + rng.normal(), rng.random() < 0.1
+            rows.append((episode, step, x, a, z, float(died)))
+            x, step = 0.6 * x - 0.5 * a + u + 0.3 * e, step + 1
+    columns = dict(zip(("episode", "step", "x", "a", "z", "died"), np.array(rows).T, strict=True))
+    roles = {"state": "x", "action": "a", "instrument": "z"}
+    fit = ivvi.fit(ivvi.read_logs(columns, **roles, terminal="died"))
+    share = fit.counts.ended / fit.counts.transitions
+    assert abs(fit.W[0, 2] + 0.5 * (1 - share)) < 5 * fit.se[0, 2]
+    assert f"counts as keeping its state ({share:.1%} of rows)" in fit.summary()
+    assert "counts as keeping" not in ivvi.fit(ivvi.read_logs(columns, **roles)).summary()

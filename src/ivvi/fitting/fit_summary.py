@@ -76,7 +76,7 @@ def fit_summary(fit: Fit, most_outputs: int | None, *, warnings: bool = True) ->
             lines += [*effect_lines(fit, n_outputs), "", *fit.inference.judgement()]
         lines += [COMPLIERS] if _two_valued(fit) else []
         lines += [f"columns           {text}" for text in fit.roles.lines()]
-        lines += [f"ends              {text}" for text in _end_lines(fit)]
+        lines += [f"{'ends' if not i else '':<18}{text}" for i, text in enumerate(_end_lines(fit))]
         lines.append(f"dropped rows      {dropped_rows(fit)}")
     if trace is not None:
         gap = f"{trace.error:.2f} standard errors from"
@@ -304,9 +304,17 @@ def _end_lines(fit: Fit) -> list[str]:
     if not fit.roles.terminal:
         return []
     over, c = fit.counts.ended, fit.counts
-    return [
+    counted = (
         f"{over:,} of {c.episodes:,} episodes ended ({', '.join(fit.roles.ends)}); "
         f"{c.episodes - over:,} go on after their last row (censored)"
+    )
+    if not (over and fit.roles.predicted):
+        return [counted]
+    share = over / c.transitions
+    return [
+        counted,
+        f"a row that ends an episode counts as keeping its state ({share:.1%} of rows), so effects",
+        "on next states are those on survivors times their share; plans allow for it",
     ]
 
 
