@@ -92,11 +92,11 @@ def log_picture(fit: FitView, k: int) -> Picture:
         for kind, slope in slopes.items():
             colour, _, _, words = LOOK[kind]
             ax.plot(ends, slope * ends, color=colour, lw=2.2)
-            up = 1 if slope > 0 else -1
+            away = 46 if kind == "ls" else 16  # the points are about the line of least squares
             ax.annotate(
                 f"{slope:+.2f} {words}".replace("-", MINUS),
                 (0.97 * ends[1], slope * ends[1]),
-                xytext=(0, 16 * up),
+                xytext=(0, away if slope > 0 else -away),
                 textcoords="offset points",
                 ha="right",
                 va="center",
