@@ -132,7 +132,8 @@ class FitPipeline:
         if not (isinstance(self.method, SGDA) or log.is_residual):
             check_enough_rows(log.table, log.roles, len(design.phi_names))
         if self.checkpoint is not None:
-            what_is_kept = {"episodes": episodes or self._keeps, "sums": self.errors.summed_by(log)}
+            kept = episodes or self.errors.needs_cluster_moments
+            what_is_kept = {"episodes": kept, "sums": self.errors.summed_by(log)}
             self.checkpoint.open(run_key(log, design, self.method, **what_is_kept))
         if isinstance(self.method, SGDA) and self.method.is_linear(design):
             return self._without_moments(self.method, log, design)
@@ -154,15 +155,11 @@ class FitPipeline:
         fit = pipeline.of_rows(log, chosen.phi, chosen.psi, episodes=episodes)
         return replace(fit, choice=chosen.choice)
 
-    @property
-    def _keeps(self) -> bool:
-        """Whether the errors need the moments of every cluster."""
-        return self.errors.kind in ("cr2", "wild")
-
     def _moments(self, log: Log, design: Design, *, episodes: bool) -> tuple[Moments, Counts]:
         """Make the first pass; keep what decides the clusters and, if cheap, their moments."""
         ways = 2 if self.client is None else 1
-        by_cluster = self.errors.kept(log, asked=episodes or self._keeps, ways=ways)
+        asked = episodes or self.errors.needs_cluster_moments
+        by_cluster = self.errors.kept(log, asked=asked, ways=ways)
         groups = self.errors.summed_by(log)
         sums: tuple[Moments, Counts] = self._walk(log, design, **by_cluster, groups=groups)
         return sums

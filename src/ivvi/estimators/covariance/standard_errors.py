@@ -110,8 +110,19 @@ class StandardErrors:
             )
 
     @property
+    def needs_cluster_moments(self) -> bool:
+        """Whether they are made from the moments of each cluster, which have one column."""
+        return self.kind in ("cr2", "wild")
+
+    @property
+    def for_set(self) -> StandardErrors:
+        """The errors of a confidence set that assume the same: sets have no CR2, wild or Bekker."""
+        same = {"cr2": "clustered", "wild": "clustered", "bekker": "unadjusted"}
+        return replace(self, kind=same.get(self.kind, self.kind))
+
+    @property
     def _most_ways(self) -> int:
-        return 1 if self.kind in ("cr2", "wild") else MOST_WAYS
+        return 1 if self.needs_cluster_moments else MOST_WAYS
 
     @classmethod
     def of(cls, se: StandardErrors | str, cluster: str | tuple[str, ...] = ()) -> StandardErrors:

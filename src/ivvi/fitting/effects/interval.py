@@ -164,9 +164,7 @@ def _requested_errors(se: StandardErrors | str, cluster: str | tuple[str, ...]) 
     """Return the errors asked for, as the nearest kind that a confidence set supports."""
     if isinstance(se, str) and se not in SET_ERRORS:
         raise InputError(f"unknown errors {se!r} of a confidence set{hint(se, SET_ERRORS)}")
-    requested = StandardErrors.of(se, cluster)
-    nearest = {"cr2": "clustered", "wild": "clustered", "bekker": "unadjusted"}
-    return replace(requested, kind=nearest.get(requested.kind, requested.kind))
+    return StandardErrors.of(se, cluster).for_set
 
 
 @dataclass(frozen=True, slots=True)

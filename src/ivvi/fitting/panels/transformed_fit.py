@@ -95,7 +95,7 @@ def fit_absorbed(
         )
     table = AbsorbedTable(log, design, absorb)
     log = log.replaced(table.source, log.roles)
-    if pipeline.errors.kind in ("cr2", "wild"):
+    if pipeline.errors.needs_cluster_moments:
         table.check_nested(pipeline.errors.columns or (log.roles.episode,))
     rows = Log(table, table.roles)
     fit = pipeline.of_rows(rows, *table.features)
