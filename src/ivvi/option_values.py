@@ -26,6 +26,8 @@ SET_ERRORS = ("auto", "unadjusted", "robust", "clustered", "hac")
 """Standard errors of a confidence set, for `ivvi.interval`."""
 RESPONSE_ERRORS = ("auto", "robust", "clustered", "hac")
 """Standard errors that are valid where rows overlap, for `ivvi.respond`."""
+LEARNERS = ("auto", "lasso", "forest")
+"""Learners of controls, for `ivvi.fit`; ``module:object`` names another one."""
 PLANNERS = ("auto", "mpc", "value-iteration", "spede")
 """Planners of `ivvi.plan`."""
 DRAW_METHODS = ("auto", "bootstrap", "wild", "asymptotic")

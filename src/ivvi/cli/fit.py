@@ -28,7 +28,7 @@ from ivvi.cli.options import (
 )
 from ivvi.cli.terminal import check_json_target, emit_json, progress, say, warn
 from ivvi.errors import InputError
-from ivvi.option_values import METHODS, listed
+from ivvi.option_values import LEARNERS, METHODS, listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +182,8 @@ def fit(  # noqa: PLR0913
     learner: Annotated[
         str | None,
         typer.Option(
-            help="Learner of --controls: auto, lasso, forest or module:object. [default: auto]",
-            autocompletion=completing("auto", "lasso", "forest"),
+            help=f"Learner of --controls: {listed((*LEARNERS, 'module:object'))}. [default: auto]",
+            autocompletion=completing(*LEARNERS),
         ),
     ] = None,
     folds: Annotated[int, typer.Option(help="Folds of whole clusters for --controls.")] = 5,

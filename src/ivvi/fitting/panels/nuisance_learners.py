@@ -25,8 +25,8 @@ from ivvi._io.result import Compact
 from ivvi.errors import InputError, hint
 from ivvi.features.custom_block import import_object
 from ivvi.features.splines import bends
+from ivvi.option_values import LEARNERS
 
-LEARNERS = ("auto", "lasso", "forest")
 KNOTS, BENDS = 12, 8
 """Knots of a control, at its quantiles, and its smoothest bends that are used."""
 MOST_COLUMNS = 200
