@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import ivvi
@@ -203,3 +204,22 @@ def _decides_clusters(node):
     first = ast.unparse(node.args[0]) if node.args else ""
     changed = {keyword.arg for keyword in node.keywords} & {"clusters", "kind"}
     return name == "Resolved" or (name == "replace" and "errors" in first and bool(changed))
+
+
+@pytest.mark.filterwarnings("ignore:.* draws are few:ivvi.errors.IvviWarning")
+def test_single_decisions_are_made_once_for_equal_states(folder, monkeypatch):
+    """And are worth what a function of states is worth, which is called for every one of them."""
+    module = importlib.import_module("ivvi.evaluation.many_model_rollout")
+    decided, whole = [], module._compiled_first
+    monkeypatch.setattr(
+        module,
+        "_compiled_first",
+        lambda actor: lambda numbers, x: decided.append(len(x)) or whole(actor)(numbers, x),
+    )
+    fit = ivvi.load_fit(folder / "model")
+    policy = ivvi.plan(fit, REWARD, (-1, 1), horizon=1, method="mpc")
+    settings = {"reward": REWARD, "horizon": 1, "draws": 20, "against": ()}
+    one = ivvi.value(policy, fit, **settings)
+    other = ivvi.value(lambda x: np.asarray(policy(x)), fit, **settings)
+    assert max(decided) <= fit.counts.episodes
+    np.testing.assert_allclose(one.value.draws, other.value.draws, rtol=1e-12)

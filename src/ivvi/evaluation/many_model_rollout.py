@@ -104,6 +104,10 @@ def returns(
         starts, keys = jnp.asarray(episodes.starts), _keys(episodes)
         if not hasattr(actor, "begin") and not isinstance(actor, Planned):
             return _called(task, actor, models, starts, keys)
+        if task.horizon == 1 and isinstance(actor, Fixed):
+            a = _first_actions(actor, parameters, episodes.starts)
+            alive = jnp.ones(starts.shape[:2])
+            return np.asarray(_compiled_step(task)(models, keys, 0, starts, a, alive)[1])
         return np.asarray(_compiled(task, actor)(models, parameters, starts, keys))
 
 
@@ -175,6 +179,21 @@ def in_chunks(
         if progress:
             progress(len(chunks[-1]))
     return np.concatenate(chunks)
+
+
+def _first_actions(actor: Fixed, parameters: Any, starts: np.ndarray) -> np.ndarray:
+    """Return a policy's actions in first states (draws, n, d_x): one decision for equal ones."""
+    states = starts.reshape(-1, starts.shape[-1])
+    distinct, place = np.unique(states, axis=0, return_inverse=True)
+    actions = np.asarray(_compiled_first(actor)(parameters, distinct))
+    return actions[place.ravel()].reshape(*starts.shape[:2], -1)
+
+
+@lru_cache(maxsize=32)
+def _compiled_first(actor: Fixed) -> Callable[..., Array]:
+    """Compile the actions (m, d_a) of a policy in first states (m, d_x)."""
+    begin, decide = actor.decision.begin, actor.decision.decide
+    return jax.jit(lambda numbers, x: decide(numbers, x, 0, begin(len(x)))[0])  # type: ignore[no-any-return]
 
 
 @lru_cache(maxsize=32)
