@@ -132,8 +132,8 @@ class FitPipeline:
         if not (isinstance(self.method, SGDA) or log.is_residual):
             check_enough_rows(log.table, log.roles, len(design.phi_names))
         if self.checkpoint is not None:
-            kept = episodes or self.errors.needs_cluster_moments
-            what_is_kept = {"episodes": kept, "sums": self.errors.summed_by(log)}
+            by_episode = episodes or self.errors.needs_cluster_moments
+            what_is_kept = {"episodes": by_episode, "sums": self.errors.summed_by(log)}
             self.checkpoint.open(run_key(log, design, self.method, **what_is_kept))
         if isinstance(self.method, SGDA) and self.method.is_linear(design):
             return self._without_moments(self.method, log, design)
