@@ -54,6 +54,36 @@ def test_values_of_an_action_of_two_values_say_that_its_effect_must_not_vary():
     assert not any(sentence in note for note in many.notes)
 
 
+def prices(seed, *, demand):
+    """Return prices that taste moved, and profits; it moves demand, or else profits as such."""
+    rng = np.random.default_rng([3, seed])
+    fuel, taste, noise, rain = rng.normal(size=(4, 2000))
+    price = 6 + 0.8 * fuel + 0.9 * taste + 0.4 * rng.normal(size=2000)
+    units = 40 - 4 * price + 7 * taste * demand + noise
+    profit = (price - 3) * units if demand else 5 * price + 20 * taste + 3 * noise
+    return {"price": price, "fuel": fuel, "rain": rain, "profit": profit - rain}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("demand", [True, False])
+def test_a_value_says_when_its_level_may_be_off_because_something_multiplies_the_action(
+    demand, seed
+):
+    """Profits of 49 at the price 6.5 are learned as 55.3, 7 cov(taste, price) too many."""
+    roles = {"context": "rain", "action": "price", "instrument": "fuel", "reward": "profit"}
+    log = ivvi.read_logs(prices(seed, demand=demand), **roles)
+    fit = ivvi.fit(log, "poly2" if demand else "linear")
+    settings = {"reward": "learned", "horizon": 1, "draws": 20, "against": ()}
+    value, other = (ivvi.value([price], fit, **settings) for price in (6.5, 5.5))
+    assert any("multiplied price" in note for note in value.notes) == demand
+    if demand:
+        off = 7 * 0.9 * 1.0
+        assert abs(value.value.estimate - (3.5 * 14 + off)) < 5 * value.value.se
+        gained = value.value.estimate - other.value.estimate
+        assert abs(gained - (3.5 * 14 - 2.5 * 18)) < 3
+
+
 @pytest.mark.parametrize(
     ("ends", "words"),
     [((-0.5, 0.5), "cannot tell whether it helped"), ((0.5, 1.5), "It helped"), ((-2, -1), "cost")],
