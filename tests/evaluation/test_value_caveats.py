@@ -84,6 +84,29 @@ def test_a_value_says_when_its_level_may_be_off_because_something_multiplies_the
         assert abs(gained - (3.5 * 14 - 2.5 * 18)) < 3
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_reward_written_for_what_the_action_changes_has_the_right_level():
+    """The remedy of that note: units are a state that is seen after the price was set."""
+    rows = prices(0, demand=True)
+    units = (rows["profit"] + rows["rain"]) / (rows["price"] - 3)
+    log = ivvi.read_logs(
+        {"shop": np.repeat(np.arange(50), 40), "week": np.tile(np.arange(40), 50), **rows}
+        | {"units": units},
+        **{"state": "units", "seen": "after", "context": "rain", "action": "price"},
+        **{"instrument": "fuel", "episode": "shop", "step": "week"},
+    )
+    value = ivvi.value(
+        [6.5],
+        ivvi.fit(log),
+        reward=lambda x, a, x_next: (a[..., 0] - 3) * x_next[..., 0],
+        horizon=1,
+        draws=40,
+        against=(),
+    )
+    assert abs(value.value.estimate - 3.5 * 14) < 5 * value.value.se
+    assert value.value.se < 2
+
+
 @pytest.mark.parametrize(
     ("ends", "words"),
     [((-0.5, 0.5), "cannot tell whether it helped"), ((0.5, 1.5), "It helped"), ((-2, -1), "cost")],

@@ -91,8 +91,9 @@ def _multiplied_noise(model: Dynamics) -> tuple[str, ...]:
     return (
         f"the noise of {reward} spreads more or less with {model.instrument[worst]}, as if "
         f"something unrecorded multiplied {acted}: the values may then all be off by the same "
-        f"amount, while the gains are right; to learn the level too, predict what {acted} changes "
-        "(such as units sold) and write the reward as a function of that",
+        f"amount, while the gains are right; to learn the level too, make what {acted} changes "
+        "(such as units sold) a state that is seen after the action (--seen after), and write the "
+        "reward as a function of it",
     )
 
 
