@@ -133,7 +133,8 @@ class RolloutDesign(Compact):
 
     def _numbered(self, numbers: np.ndarray) -> Episodes:
         order = np.random.default_rng(self.seed).permutation(len(self.starts))
-        return Episodes(self.starts[order[numbers % len(order)]], numbers, self.seed)
+        which = order[numbers % len(order)]
+        return Episodes(self.starts[which], numbers, self.seed, which)
 
     def shares(
         self,

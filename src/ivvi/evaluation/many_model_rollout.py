@@ -86,11 +86,15 @@ class RolloutTask(Compact):
 
 @dataclass(frozen=True, repr=False)
 class Episodes(Compact):
-    """First states (draws, n, d_x), and the numbers (draws, n) that fix the noise."""
+    """First states (draws, n, d_x), and the numbers (draws, n) that fix the noise.
+
+    Episodes with the same number in `which` (draws, n) have the same first state.
+    """
 
     starts: np.ndarray
     numbers: np.ndarray
     seed: int = 0
+    which: np.ndarray | None = None
 
 
 def returns(
@@ -105,7 +109,7 @@ def returns(
         if not hasattr(actor, "begin") and not isinstance(actor, Planned):
             return _called(task, actor, models, starts, keys)
         if task.horizon == 1 and isinstance(actor, Fixed):
-            a = _first_actions(actor, parameters, episodes.starts)
+            a = _first_actions(actor, parameters, episodes)
             alive = jnp.ones(starts.shape[:2])
             return np.asarray(_compiled_step(task)(models, keys, 0, starts, a, alive)[1])
         return np.asarray(_compiled(task, actor)(models, parameters, starts, keys))
@@ -181,10 +185,13 @@ def in_chunks(
     return np.concatenate(chunks)
 
 
-def _first_actions(actor: Fixed, parameters: Any, starts: np.ndarray) -> np.ndarray:
-    """Return a policy's actions in first states (draws, n, d_x): one decision for equal ones."""
-    states = starts.reshape(-1, starts.shape[-1])
-    distinct, place = np.unique(states, axis=0, return_inverse=True)
+def _first_actions(actor: Fixed, parameters: Any, episodes: Episodes) -> np.ndarray:
+    """Return a policy's actions (draws, n, d_a) in first states: one decision for equal ones."""
+    starts, which = episodes.starts, episodes.which
+    if which is None:
+        which = np.arange(starts[..., 0].size)
+    _, first, place = np.unique(which, return_index=True, return_inverse=True)
+    distinct = starts.reshape(-1, starts.shape[-1])[first]
     actions = np.asarray(_compiled_first(actor)(parameters, distinct))
     return actions[place.ravel()].reshape(*starts.shape[:2], -1)
 
